@@ -1,0 +1,1 @@
+//! Local files by digest: link in, fetch, verify.

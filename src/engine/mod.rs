@@ -1,0 +1,1 @@
+//! The snapshot engine: what a task does for a checkpoint.

@@ -1,0 +1,1 @@
+//! Stored bytes to types and back. Pure and bounded.

@@ -1,0 +1,1 @@
+//! The kernel's side of the view: requests, errno, passthrough, mount.

@@ -1,0 +1,68 @@
+//! Every bound on untrusted input, with its reason. Whatever comes from a store, a disk, a socket or a person
+//! is checked against one of these before memory is spent on it.
+
+/// Longest encoded name (job, operator, state) in bytes: leaves room in a 255-byte directory entry for suffixes.
+pub const NAME_LEN: usize = 200;
+
+/// Longest display name in bytes that is kept beside the encoded one: enough for Flink's generated operator names.
+pub const DISPLAY_NAME_LEN: usize = 4096;
+
+/// Longest file name inside a RocksDB directory: what Linux file systems take.
+pub const FILE_NAME_LEN: usize = 255;
+
+/// Longest path of a file inside a task manifest: a kind, a state name and a file name, with separators.
+pub const FILE_PATH_LEN: usize = 1024;
+
+/// Largest checkpoint or task number, parallelism and subtask index: 2^15 is Flink's own maximum parallelism.
+pub const PARALLELISM: u32 = 1 << 15;
+
+/// Largest header line of a metadata object in bytes: a digest, a length and a few short requirement names.
+pub const HEADER_LEN: usize = 4096;
+
+/// Most entries in a header's `requires` and `requires_write` lists.
+pub const REQUIRES: usize = 32;
+
+/// Largest metadata object in bytes (header and body): a task manifest of 100,000 files at 600 bytes each.
+pub const METADATA_LEN: u64 = 64 << 20;
+
+/// Most files in one task manifest: RocksDB directories beyond it do not open in useful time.
+pub const FILES_PER_TASK: usize = 100_000;
+
+/// Most blobs in one task manifest: one per file and the bundles.
+pub const BLOBS_PER_TASK: usize = FILES_PER_TASK + BUNDLES_PER_MANIFEST;
+
+/// Most extents of one file: one per bundle that a growing file was continued in, and its first blob.
+pub const EXTENTS_PER_FILE: usize = BUNDLES_PER_MANIFEST + 1;
+
+/// Most bundles that one task manifest names; more are re-packed. Bounds the GETs of a cold open.
+pub const BUNDLES_PER_MANIFEST: usize = 16;
+
+/// Most subtasks in one checkpoint manifest: 64 operators at Flink's largest parallelism.
+pub const SUBTASKS: usize = 1 << 21;
+
+/// Most bases of an intent: the newest completed checkpoint, a restored one, and a run of aborted attempts.
+pub const BASES: usize = 64;
+
+/// Most operators that an intent expects.
+pub const OPERATORS: usize = 4096;
+
+/// Most free properties and state descriptors of a task manifest.
+pub const PROPERTIES: usize = 4096;
+
+/// Longest property key or value in bytes.
+pub const PROPERTY_LEN: usize = 64 << 10;
+
+/// Largest blob in bytes (1 TiB): S3's largest object is 5 TiB, RocksDB files are far below.
+pub const BLOB_LEN: u64 = 1 << 40;
+
+/// Largest sum of file sizes in one task manifest (1 PiB), so that sums of sums stay within 64 bits.
+pub const TASK_BYTES: u64 = 1 << 50;
+
+/// Largest checkpoint number: 20 digits hold every `u64`, and one is kept free so that `n + 1` cannot overflow.
+pub const CHECKPOINT_NUMBER: u64 = u64::MAX - 1;
+
+/// Most entries that one listing may return (all jobs' records of one kind): 10,000,000 keys are about 1 GiB of names.
+pub const LISTED: usize = 10_000_000;
+
+/// Most survivors and uids that a floor lists.
+pub const FLOOR_ENTRIES: usize = 1_000_000;

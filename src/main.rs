@@ -1,0 +1,3 @@
+//! The `ckptfs` command.
+
+fn main() {}

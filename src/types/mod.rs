@@ -1,0 +1,13 @@
+//! Identifiers and small values that every layer speaks: digests, names, numbers, extents.
+
+pub mod digest;
+pub mod extent;
+pub mod name;
+pub mod number;
+pub mod uid;
+
+pub use digest::{Digest, Hasher};
+pub use extent::Extent;
+pub use name::{Name, NameError};
+pub use number::{CheckpointNumber, Epoch, KeyGroupRange};
+pub use uid::{BlobName, Uid};

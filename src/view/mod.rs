@@ -1,0 +1,1 @@
+//! The tree that the mount shows. No FUSE types.
