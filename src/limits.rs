@@ -66,3 +66,9 @@ pub const LISTED: usize = 10_000_000;
 
 /// Most survivors and uids that a floor lists.
 pub const FLOOR_ENTRIES: usize = 1_000_000;
+
+/// Bytes of a hash group: the smallest run that can be verified alone (BLAKE3 over 64 chunks of 1 KiB).
+pub const GROUP: u64 = 64 << 10;
+
+/// Longest key bound of an SST in a task manifest, in bytes; longer keys are cut outward.
+pub const KEY_BOUND: usize = 64;

@@ -1,1 +1,19 @@
-//! Stored bytes to types and back. Pure and bounded.
+//! Stored bytes to types and back. Pure and bounded: no decoder here does I/O, trusts a length or panics.
+//!
+//! Metadata objects are two lines of JSON, a [`header`] and the body that it covers. What the bodies hold:
+//! [`intent`], [`task`] (the task manifest), [`outcome`] (with the checkpoint manifest) and the small [`records`].
+//! A [`bundle`] packs the small files of a subtask's snapshot.
+
+pub mod bundle;
+pub mod header;
+pub mod intent;
+pub mod outcome;
+pub mod place;
+pub mod records;
+pub mod task;
+
+pub use header::{Decoded, FormatError, Record, decode, decode_at, encode};
+pub use intent::{BaseRef, CheckpointKind, ExpectedOperator, Intent};
+pub use outcome::{CheckpointManifest, Outcome, SubtaskEntry, Verdict};
+pub use place::{Place, Role};
+pub use task::{BlobEntry, FileEntry, FilePath, SstInfo, Tail, TaskManifest};

@@ -2,12 +2,14 @@
 
 pub mod digest;
 pub mod extent;
+pub mod key;
 pub mod name;
 pub mod number;
 pub mod uid;
 
 pub use digest::{Digest, Hasher};
 pub use extent::Extent;
+pub use key::{Key, KeyParts, Prefix, RecordKind};
 pub use name::{Name, NameError};
 pub use number::{CheckpointNumber, Epoch, KeyGroupRange};
 pub use uid::{BlobName, Uid};
