@@ -72,3 +72,30 @@ pub const GROUP: u64 = 64 << 10;
 
 /// Longest key bound of an SST in a task manifest, in bytes; longer keys are cut outward.
 pub const KEY_BOUND: usize = 64;
+
+// RocksDB MANIFEST
+
+/// Largest RocksDB MANIFEST in bytes: RocksDB begins a new one at 1 GiB by default, after the record that passes it.
+pub const ROCKS_MANIFEST: usize = (1 << 30) + ROCKS_RECORD;
+
+/// Largest record of a RocksDB MANIFEST, and most bytes of one atomic group: a new MANIFEST begins with one record per column family
+/// that has all its live files; 100,000 of them with two keys of half a kilobyte each.
+pub const ROCKS_RECORD: usize = 128 << 20;
+
+/// Most files (tables, blob files, tracked WALs) that a RocksDB MANIFEST may have live, or change in one edit: more do not fit a task manifest.
+pub const ROCKS_FILES: usize = FILES_PER_TASK;
+
+/// Most column families of a RocksDB database: Flink has one per state, others some hundreds.
+pub const ROCKS_COLUMN_FAMILIES: usize = 1 << 16;
+
+/// Most edits of one atomic group in a RocksDB MANIFEST: an atomic flush has one or two per column family.
+pub const ROCKS_ATOMIC_GROUP: usize = 2 * ROCKS_COLUMN_FAMILIES;
+
+/// Longest name of a column family or comparator in bytes: every file's entry in a task manifest repeats it.
+pub const ROCKS_NAME_LEN: usize = 4096;
+
+/// Highest level of a RocksDB tree: 7 levels are usual, dozens have been seen.
+pub const ROCKS_LEVEL: u32 = 1023;
+
+/// Longest tail of a table file that a bundle takes (8 MiB): index and filter of a 256 MiB table. Beyond it, opening reads more anyway.
+pub const ROCKS_TAIL: u64 = 8 << 20;

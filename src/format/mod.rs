@@ -2,7 +2,7 @@
 //!
 //! Metadata objects are two lines of JSON, a [`header`] and the body that it covers. What the bodies hold:
 //! [`intent`], [`task`] (the task manifest), [`outcome`] (with the checkpoint manifest) and the small [`records`].
-//! A [`bundle`] packs the small files of a subtask's snapshot.
+//! A [`bundle`] packs the small files of a subtask's snapshot. [`rocks`] reads what RocksDB stores about its own files.
 
 pub mod bundle;
 pub mod header;
@@ -10,6 +10,7 @@ pub mod intent;
 pub mod outcome;
 pub mod place;
 pub mod records;
+pub mod rocks;
 pub mod task;
 
 pub use header::{Decoded, FormatError, Record, decode, decode_at, encode};
