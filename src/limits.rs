@@ -92,7 +92,7 @@ pub const ROCKS_COLUMN_FAMILIES: usize = 1 << 16;
 pub const ROCKS_ATOMIC_GROUP: usize = 2 * ROCKS_COLUMN_FAMILIES;
 
 /// Longest name of a column family or comparator in bytes: every file's entry in a task manifest repeats it.
-pub const ROCKS_NAME_LEN: usize = 4096;
+pub const ROCKS_NAME_LEN: usize = DISPLAY_NAME_LEN;
 
 /// Highest level of a RocksDB tree: 7 levels are usual, dozens have been seen.
 pub const ROCKS_LEVEL: u32 = 1023;

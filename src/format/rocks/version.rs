@@ -528,7 +528,7 @@ mod tests {
         };
         let added = [blob(20, 4, 400), blob(21, 1, 100), blob(22, 2, 200), linked_table(11, 21)].concat();
         // From the first that a table refers to.
-        assert_eq!(live(&[added.clone()]), [(21, 162), (22, 262)]);
+        assert_eq!(live(std::slice::from_ref(&added)), [(21, 162), (22, 262)]);
         assert_eq!(live(&[added.clone(), numbers(DELETED, &[0, 11])]), []);
         assert_eq!(live(&[added.clone(), garbage(22, 2, 200)]), [(21, 162)]);
         assert_eq!(live(&[added.clone(), garbage(22, 1, 100)]), [(21, 162), (22, 262)]);
