@@ -78,11 +78,12 @@ pub const KEY_BOUND: usize = 64;
 /// Largest RocksDB MANIFEST in bytes: RocksDB begins a new one at 1 GiB by default, after the record that passes it.
 pub const ROCKS_MANIFEST: usize = (1 << 30) + ROCKS_RECORD;
 
-/// Largest record of a RocksDB MANIFEST, and most bytes of one atomic group: a new MANIFEST begins with one record per column family
-/// that has all its live files; 100,000 of them with two keys of half a kilobyte each.
+/// Largest record of a RocksDB MANIFEST, and most bytes of one atomic group: a new MANIFEST begins with one record per
+/// column family that has all its live files; 100,000 of them with two keys of half a kilobyte each.
 pub const ROCKS_RECORD: usize = 128 << 20;
 
-/// Most files (tables, blob files, tracked WALs) that a RocksDB MANIFEST may have live, or change in one edit: more do not fit a task manifest.
+/// Most files (tables, blob files, tracked WALs) that a RocksDB MANIFEST may have live, or change in one edit: more do
+/// not fit a task manifest.
 pub const ROCKS_FILES: usize = FILES_PER_TASK;
 
 /// Most column families of a RocksDB database: Flink has one per state, others some hundreds.
@@ -97,5 +98,6 @@ pub const ROCKS_NAME_LEN: usize = DISPLAY_NAME_LEN;
 /// Highest level of a RocksDB tree: 7 levels are usual, dozens have been seen.
 pub const ROCKS_LEVEL: u32 = 1023;
 
-/// Longest tail of a table file that a bundle takes (8 MiB): index and filter of a 256 MiB table. Beyond it, opening reads more anyway.
+/// Longest tail of a table file that a bundle takes (8 MiB): index and filter of a table of 256 MiB and more. Without a
+/// bound one table could fill a bundle; what is cut off is fetched when it is read.
 pub const ROCKS_TAIL: u64 = 8 << 20;

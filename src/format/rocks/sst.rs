@@ -243,7 +243,7 @@ fn entries(block: &[u8], mut visit: impl FnMut(&[u8], &[u8])) -> Option<()> {
     Some(())
 }
 
-/// Where the properties say that the tail begins: written since 8.1; before that, data ends where the tail begins.
+/// Where the properties say that the tail begins. Older releases do not write it, but there data ends where it begins.
 fn recorded_start(properties: &[u8]) -> Option<u64> {
     let (mut start, mut data) = (None, None);
     entries(properties, |name, value| match name {

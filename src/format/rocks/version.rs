@@ -59,7 +59,7 @@ pub struct LiveSst {
     pub largest: Vec<u8>,
     /// Which of `db_paths` it lies in. Not 0: it is not in the database's directory.
     pub path_id: u32,
-    /// Bytes at its end that RocksDB reads to open it, when the MANIFEST says (since 8.4).
+    /// Bytes at its end that RocksDB reads to open it, when the MANIFEST says (newer releases write it).
     pub tail_size: Option<u64>,
 }
 
