@@ -1,1 +1,3 @@
-//! Local files by digest: link in, fetch, verify.
+//! Local files by digest: link, fetch, verify, evict.
+
+pub mod tree;
