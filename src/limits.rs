@@ -72,3 +72,27 @@ pub const GROUP: u64 = 64 << 10;
 
 /// Longest key bound of an SST in a task manifest, in bytes; longer keys are cut outward.
 pub const KEY_BOUND: usize = 64;
+
+/// Largest record of a cache in bytes: an id and two numbers.
+pub const CACHE_RECORD_LEN: usize = 4096;
+
+/// Bytes of one range GET of a large blob: long enough that its latency does not show, short enough to hold several.
+pub const FETCH_CHUNK: u64 = 8 << 20;
+
+/// Most range GETs at once for one file: with [`FETCH_CHUNK`] at most 32 MiB of memory.
+pub const FETCH_WIDTH: usize = 4;
+
+/// Most extra range GETs at once in one cache, beyond the first of each file: at most 128 MiB of memory for all of them.
+pub const FETCH_STREAMS: usize = 16;
+
+/// Most bundles of one manifest that are fetched at once.
+pub const BUNDLES_AT_ONCE: usize = 8;
+
+/// Most files that one process remembers to have hashed itself: about 100 MiB. Beyond it they are hashed again.
+pub const VERIFIED_FILES: usize = 1_000_000;
+
+/// Parsed task manifests that are remembered before those that nobody uses are dropped.
+pub const PARSED_MANIFESTS: usize = 4096;
+
+/// Most last uses of files that a cache writes down, 40 bytes each.
+pub const USES: usize = 1_000_000;

@@ -171,8 +171,7 @@ pub fn hash_and_tree_of(mut reader: impl Read, size: u64) -> io::Result<(Digest,
     }
     let tree = BaoTree::new(size, BLOCK);
     let length = usize::try_from(tree_len(size)).map_err(io::Error::other)?;
-    let mut pairs =
-        PreOrderMemOutboard { root: blake3::Hash::from_bytes([0; 32]), tree, data: vec![0; length] };
+    let mut pairs = PreOrderMemOutboard { root: blake3::Hash::from_bytes([0; 32]), tree, data: vec![0; length] };
     let root = outboard(&mut reader, tree, &mut pairs)?;
     if reader.read(&mut [0])? != 0 {
         return Err(io::Error::other(format!("it has more than the {size} bytes that it had before: it changed")));
@@ -416,10 +415,7 @@ mod tests {
             assert!(verify_range(&root, wrong, &tree, start, last).is_err(), "{wrong}");
         }
         for length in [0, 1, 63, 64, tree.len() - 64, tree.len() - 1] {
-            assert!(matches!(
-                verify_range(&root, size, &tree[..length], 0, &data),
-                Err(TreeError::TreeLength { .. })
-            ));
+            assert!(matches!(verify_range(&root, size, &tree[..length], 0, &data), Err(TreeError::TreeLength { .. })));
         }
         let cases: [(u64, &[u8]); 8] = [
             (1, &data[1..GROUP]),
