@@ -73,6 +73,30 @@ pub const GROUP: u64 = 64 << 10;
 /// Longest key bound of an SST in a task manifest, in bytes; longer keys are cut outward.
 pub const KEY_BOUND: usize = 64;
 
+/// Requests to the store that one step of the protocol keeps in flight: hides a round trip without exhausting connection pools.
+pub const PARALLEL_REQUESTS: usize = 16;
+
+/// How often an open checkpoint may lose its bases to an expiry before the caller is told: each try costs six requests.
+pub const OPEN_TRIES: u32 = 16;
+
+/// SST and blob-db files from this size on are blobs of their own; smaller ones go into the bundle, where they cost no request.
+pub const OWN_BLOB_IMMUTABLE: u64 = 128 << 10;
+
+/// Other files above this size are blobs of their own.
+pub const OWN_BLOB_OTHER: u64 = 1 << 20;
+
+/// Bytes of files that a snapshot holds in memory at once while it hashes and sends them.
+pub const UPLOAD_MEMORY: u64 = 256 << 20;
+
+/// Files up to this size are read once, into memory, hashed there and sent from there; larger ones are read twice. Above RocksDB's
+/// usual 64 MiB tables and their overshoot, and half of [`UPLOAD_MEMORY`], so that two go at once.
+pub const READ_ONCE: u64 = 128 << 20;
+
+/// Files that a snapshot works on at once.
+pub const UPLOAD_THREADS: usize = 8;
+
+/// Largest bundle that is built, in bytes; tails that would exceed it are left out (they only save requests).
+pub const BUNDLE_LEN: u64 = 256 << 20;
 // RocksDB MANIFEST
 
 /// Largest RocksDB MANIFEST in bytes: RocksDB begins a new one at 1 GiB by default, after the record that passes it.
@@ -101,3 +125,26 @@ pub const ROCKS_LEVEL: u32 = 1023;
 /// Longest tail of a table file that a bundle takes (8 MiB): index and filter of a table of 256 MiB and more. Without a
 /// bound one table could fill a bundle; what is cut off is fetched when it is read.
 pub const ROCKS_TAIL: u64 = 8 << 20;
+/// Largest record of a cache in bytes: an id and two numbers.
+pub const CACHE_RECORD_LEN: usize = 4096;
+
+/// Bytes of one range GET of a large blob: long enough that its latency does not show, short enough to hold several.
+pub const FETCH_CHUNK: u64 = 8 << 20;
+
+/// Most range GETs at once for one file: with [`FETCH_CHUNK`] at most 32 MiB of memory.
+pub const FETCH_WIDTH: usize = 4;
+
+/// Most extra range GETs at once in one cache, beyond the first of each file: at most 128 MiB of memory for all of them.
+pub const FETCH_STREAMS: usize = 16;
+
+/// Most bundles of one manifest that are fetched at once.
+pub const BUNDLES_AT_ONCE: usize = 8;
+
+/// Most files that one process remembers to have hashed itself: about 100 MiB. Beyond it they are hashed again.
+pub const VERIFIED_FILES: usize = 1_000_000;
+
+/// Parsed task manifests that are remembered before those that nobody uses are dropped.
+pub const PARSED_MANIFESTS: usize = 4096;
+
+/// Most last uses of files that a cache writes down, 40 bytes each.
+pub const USES: usize = 1_000_000;

@@ -1,1 +1,24 @@
 //! Durable local files: publish, link, list, lock, extended attributes. The only home of `unsafe`.
+//!
+//! Everything is done relative to an open directory ([`Dir`]) and never through a symlink below it. A file becomes
+//! visible whole or not at all ([`publish`]), and an fsync that failed is never tried again: the kernel
+//! may have dropped the dirty pages, and the second call would lie.
+
+pub mod dir;
+mod error;
+pub mod identity;
+pub mod link;
+pub mod lock;
+pub mod mount;
+pub mod mounts;
+pub mod process;
+pub mod publish;
+mod sys;
+pub mod xattr;
+
+pub use dir::{Dir, Entry, FileKind};
+pub use error::{LocalError, Result};
+pub use identity::FileStat;
+pub use link::Linked;
+pub use lock::FileLock;
+pub use publish::{Durability, Published};

@@ -1,1 +1,188 @@
 //! The object store behind a typed, blocking interface.
+//!
+//! Keys are typed ([`crate::types::Key`]), every request has a deadline and bounded retries, and a create-if-absent
+//! whose answer is unclear is read back until it is clear. What a [`Backend`] must do is little, so that tests
+//! and fault injection can stand in for a real one. The calls block: never make them on a thread of an async runtime.
+
+mod backend;
+mod error;
+mod file;
+mod location;
+pub mod memory;
+mod object;
+mod options;
+mod probe;
+mod request;
+mod runtime;
+mod text;
+mod transfer;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::File;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub use backend::{Backend, Put, RawListed, Sink};
+pub use error::{Result, StoreError};
+pub use options::StoreOptions;
+
+use crate::metrics::Counter;
+use crate::types::Key;
+
+/// A store. Clones share everything.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    url: String,
+    options: StoreOptions,
+    counters: Counters,
+}
+
+/// What was asked of a store since it was opened, retries included.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Objects sent, or tried to be.
+    pub puts: Counter,
+    /// GETs, whole or ranges.
+    pub gets: Counter,
+    /// HEADs.
+    pub heads: Counter,
+    /// Listings.
+    pub lists: Counter,
+    /// Objects deleted.
+    pub deletes: Counter,
+    /// Bytes sent.
+    pub bytes_up: Counter,
+    /// Bytes received.
+    pub bytes_down: Counter,
+    /// Attempts after a first one failed.
+    pub retries: Counter,
+}
+
+/// How a create-if-absent ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    /// It was not there; now it is.
+    New,
+    /// An object with the same bytes is there: our own retried request, or somebody who decided the same.
+    Ours,
+    /// Another object is there, with these bytes.
+    Other(Bytes),
+}
+
+impl Created {
+    /// Whether the object that is there now holds our bytes.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+/// One object of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key.
+    pub key: Key,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+/// An object whose key is none of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreign {
+    /// Its key as the store spells it. Not to be printed without escaping, nor ever deleted unasked.
+    pub key: String,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+/// A whole listing, in the order of keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedAll {
+    /// Objects of the prefix.
+    pub ours: Vec<Listed>,
+    /// Whatever else lies there.
+    pub foreign: Vec<Foreign>,
+}
+
+/// Where the bytes of a blob come from.
+#[derive(Debug, Clone)]
+pub enum BlobSource<'a> {
+    /// Memory; the caller made the blob's name by hashing exactly these bytes.
+    Bytes(Bytes),
+    /// An open file of this length, from its first byte on. It is hashed while it is sent.
+    File(&'a File, u64),
+}
+
+impl BlobSource<'_> {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(_, len) => *len,
+        }
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Store {
+    /// Opens a store by its URL: `file:///path` or a plain path, `s3://bucket/prefix`, `gs://`, `az://`. Nothing is created, and nothing is asked of
+    /// a remote store yet. Credentials come from the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`).
+    ///
+    /// # Errors
+    /// When the URL is malformed, holds credentials, is of an unknown kind, or names a file system that is not safe.
+    pub fn open(url: &str, options: StoreOptions) -> Result<Self> {
+        let location = location::Location::parse(url)?;
+        let shown = location.shown().to_owned();
+        let backend = location.open(&options)?;
+        Ok(Self(Arc::new(Inner { backend, url: shown, options, counters: Counters::default() })))
+    }
+
+    /// A store over any backend. `url` is what messages call it.
+    #[must_use]
+    pub fn from_backend(backend: Arc<dyn Backend>, url: &str, options: StoreOptions) -> Self {
+        Self(Arc::new(Inner { backend, url: text::without_secrets(url), options, counters: Counters::default() }))
+    }
+
+    /// The URL, without anything secret.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    /// What was asked of it so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The options that it was opened with.
+    #[must_use]
+    pub fn options(&self) -> &StoreOptions {
+        &self.0.options
+    }
+
+    /// The backend, to wrap it.
+    #[must_use]
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.0.backend)
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.0.url).finish()
+    }
+}

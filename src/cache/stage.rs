@@ -1,0 +1,136 @@
+//! A file on its way into the cache: without a name in `partial/`, hashed while it is written, and named by its digest only
+//! when that is the one that was promised.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use super::error::{CacheError, Result};
+use super::open::FILE_MODE;
+use super::{Cache, Inner};
+use crate::local::identity::{self, FileStat};
+use crate::local::link::{Linked, link_from_fd};
+use crate::local::publish::Staged;
+use crate::types::{Digest, Hasher};
+
+/// Whether a sealed file must outlive a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Synced, with its inode's record.
+    Durable,
+    /// Not synced, and therefore without a record: after a crash it is hashed again before it is believed.
+    ForNow,
+}
+
+/// A file that is being written. Dropped, it is gone.
+pub(super) struct Stage<'a> {
+    cache: &'a Inner,
+    staged: Staged<'a>,
+    hasher: Hasher,
+    written: u64,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(cache: &'a Inner) -> Result<Self> {
+        let staged = Staged::new(&cache.partial, FILE_MODE).map_err(|e| cache.failed("a new file", 0, e))?;
+        cache.adopt(staged.file()).map_err(|e| CacheError::write(&cache.path, "a new file", 0, e))?;
+        Ok(Self { cache, staged, hasher: Hasher::new(), written: 0 })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        self.staged.file()
+    }
+
+    /// Appends, and hashes what it appends.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.staged.file().write_all(bytes)?;
+        self.hasher.update(bytes);
+        self.written = self.written.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Digest of all that was written.
+    pub(super) fn digest(&self) -> Digest {
+        self.hasher.finish()
+    }
+
+    /// Names the file by a digest that it is known to have. The file comes back read-only; it is another's where one
+    /// was faster.
+    pub(super) fn seal(self, digest: &Digest, keep: Keep) -> Result<File> {
+        let length = self.written;
+        self.seal_known(digest, length, keep)
+    }
+
+    /// [`Stage::seal`] of a file that got its bytes in another way than by [`Stage::write`].
+    pub(super) fn seal_known(self, digest: &Digest, length: u64, keep: Keep) -> Result<File> {
+        let cache = self.cache;
+        let fail = |e| CacheError::write(&cache.path, digest.to_string(), length, e);
+        let file = self.staged.file();
+        if keep == Keep::Durable {
+            // Without a name yet: nobody else can have changed it since. The record is made before the sync, so that both reach
+            // the disk before the name does.
+            let recorded = identity::record(file, digest).map_err(fail)?;
+            file.sync_all().map_err(fail)?;
+            if recorded {
+                return cache.name(file, digest, length, keep);
+            }
+        }
+        cache.vouch(&FileStat::of(file).map_err(fail)?, digest);
+        cache.name(file, digest, length, keep)
+    }
+}
+
+impl Inner {
+    /// Gives a file its digest's name and opens it anew for reading. What has the name already stays if it is right.
+    pub(super) fn name(&self, file: &File, digest: &Digest, length: u64, keep: Keep) -> Result<File> {
+        let name = digest.to_hex();
+        // Eviction or a damaged entry may come between; somebody who does that three times in a row is no accident.
+        for _ in 0..3 {
+            let dir = self.make_files_dir(digest)?;
+            match link_from_fd(file, &dir, &name).map_err(|e| self.failed(&name, length, e))? {
+                Linked::Linked | Linked::Exists => {}
+                other => {
+                    let e = io::Error::other(format!("the cache's own file system does not link: {other:?}"));
+                    return Err(CacheError::io(&self.path, format!("name {name}"), e));
+                }
+            }
+            if keep == Keep::Durable {
+                dir.sync()?;
+            }
+            if let Some(file) = self.open_complete(digest, length)? {
+                return Ok(file);
+            }
+        }
+        let e = io::Error::other("it went away as soon as it was there: somebody empties the cache");
+        Err(CacheError::io(&self.path, format!("keep {name}"), e))
+    }
+}
+
+impl Cache {
+    /// Keeps these bytes, durably.
+    ///
+    /// # Errors
+    /// [`CacheError::Mismatch`] when they are not those of the digest; or the disk refuses.
+    pub fn put_bytes(&self, digest: &Digest, bytes: &[u8]) -> Result<()> {
+        self.inner.put_bytes(digest, bytes, Keep::Durable).map(drop)
+    }
+}
+
+impl Inner {
+    pub(super) fn put_bytes(&self, digest: &Digest, bytes: &[u8], keep: Keep) -> Result<File> {
+        let length = bytes.len() as u64;
+        let found = Digest::of(bytes);
+        if found != *digest {
+            return Err(CacheError::Mismatch { expected: *digest, why: format!("it holds {found}") });
+        }
+        if let Some(file) = self.open_complete(digest, length)? {
+            return Ok(file);
+        }
+        let mut stage = Stage::new(self)?;
+        stage.write(bytes).map_err(|e| CacheError::write(&self.path, digest.to_string(), length, e))?;
+        stage.seal(digest, keep)
+    }
+}

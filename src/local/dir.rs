@@ -1,0 +1,365 @@
+//! An open directory. What lies below it is reached by its descriptor, never through a symlink, so that nobody
+//! can swap a path between a check and its use.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::error::{LocalError, Result};
+use super::identity::FileStat;
+use super::sys;
+
+/// An owned handle of a directory.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// What an entry of a directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A device, socket or pipe.
+    Other,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// What it is.
+    pub kind: FileKind,
+    /// Its inode number.
+    pub ino: u64,
+}
+
+const OPEN_DIR: libc::c_int = libc::O_RDONLY | libc::O_DIRECTORY;
+
+/// One component, nothing that could lead elsewhere.
+pub(super) fn component(name: &OsStr) -> io::Result<std::ffi::CString> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    sys::cstr(name)
+}
+
+impl FileKind {
+    pub(super) fn of_mode(mode: u32) -> Self {
+        match mode & libc::S_IFMT {
+            libc::S_IFREG => Self::File,
+            libc::S_IFDIR => Self::Dir,
+            libc::S_IFLNK => Self::Symlink,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Dir {
+    /// Opens a directory that exists. The path itself may pass symlinks: it is the user's.
+    ///
+    /// # Errors
+    /// When it does not exist, is no directory or may not be read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let opened = std::fs::OpenOptions::new();
+        let mut opened = opened.clone();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut opened, libc::O_DIRECTORY);
+        let file = opened.read(true).open(path).map_err(|e| LocalError::new("open the directory", path, e))?;
+        Ok(Self { fd: file.into(), path: path.to_owned() })
+    }
+
+    /// Opens a directory, making it and its parents where they are missing. What was made is durable on return.
+    ///
+    /// # Errors
+    /// When a parent is no directory, or may not be written.
+    pub fn create(path: impl AsRef<Path>, mode: u32) -> Result<Self> {
+        let path = path.as_ref();
+        match Self::open(path) {
+            Err(e) if e.is_not_found() => {}
+            other => return other,
+        }
+        let absolute = std::path::absolute(path).map_err(|e| LocalError::new("create the directory", path, e))?;
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return Self::open(path);
+        };
+        let made = Self::create(parent, mode)?.create_sub(name, mode)?;
+        Ok(Self { fd: made.fd, path: path.to_owned() })
+    }
+
+    /// A directory below this one.
+    ///
+    /// # Errors
+    /// When it does not exist, or is a symlink or no directory.
+    pub fn sub(&self, name: impl AsRef<OsStr>) -> Result<Self> {
+        let name = name.as_ref();
+        let fd = component(name)
+            .and_then(|c| sys::openat(self.as_fd(), &c, OPEN_DIR | libc::O_NOFOLLOW, 0))
+            .map_err(|e| LocalError::entry("open the directory", &self.path, name, e))?;
+        Ok(Self { fd, path: self.path.join(name) })
+    }
+
+    /// A directory several components below this one: relative, no `..`, no symlink on the way.
+    ///
+    /// # Errors
+    /// As [`Dir::sub`].
+    pub fn sub_path(&self, path: &Path) -> Result<Self> {
+        let fail = |e| LocalError::new("open the directory", self.path.join(path), e);
+        let c = sys::cstr(path.as_os_str()).map_err(fail)?;
+        match sys::open_beneath(self.as_fd(), &c, OPEN_DIR) {
+            Ok(fd) => Ok(Self { fd, path: self.path.join(path) }),
+            // Sandboxes without openat2 answer ENOSYS or EPERM: one component at a time is as safe.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                let mut dir = self.try_clone()?;
+                for part in path.components() {
+                    dir = dir.sub(part.as_os_str())?;
+                }
+                Ok(dir)
+            }
+            Err(e) => Err(fail(e)),
+        }
+    }
+
+    /// A directory below this one, made where it is missing. The new entry is durable on return.
+    ///
+    /// # Errors
+    /// When it cannot be made, or something else has the name.
+    pub fn create_sub(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<Self> {
+        let name = name.as_ref();
+        if self.make_sub(name, mode)? {
+            self.sync()?;
+        }
+        self.sub(name)
+    }
+
+    /// Makes a directory below this one, without fsync. False: it was there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make_sub(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<bool> {
+        let name = name.as_ref();
+        match component(name).and_then(|c| sys::mkdir(self.as_fd(), &c, mode)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            Err(e) => Err(LocalError::entry("create the directory", &self.path, name, e)),
+        }
+    }
+
+    /// Opens a file for reading; symlinks are refused (ELOOP), pipes do not block.
+    ///
+    /// # Errors
+    /// When it does not exist or may not be read.
+    pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
+        self.open_with(name, libc::O_RDONLY | libc::O_NONBLOCK, 0, "open")
+    }
+
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// When it does not exist or may not be written.
+    pub fn open_file_rw(&self, name: impl AsRef<OsStr>) -> Result<File> {
+        self.open_with(name, libc::O_RDWR | libc::O_NONBLOCK, 0, "open for writing")
+    }
+
+    /// Makes a new empty file for reading and writing. EEXIST when the name is taken.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
+        self.open_with(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, mode, "create")
+    }
+
+    pub(super) fn open_with(
+        &self,
+        name: impl AsRef<OsStr>,
+        flags: libc::c_int,
+        mode: u32,
+        what: &'static str,
+    ) -> Result<File> {
+        let name = name.as_ref();
+        component(name)
+            .and_then(|c| sys::openat(self.as_fd(), &c, flags | libc::O_NOFOLLOW, mode))
+            .map(File::from)
+            .map_err(|e| LocalError::entry(what, &self.path, name, e))
+    }
+
+    /// What lies under a name; symlinks are not followed. Nothing when there is nothing.
+    ///
+    /// # Errors
+    /// Everything but ENOENT.
+    pub fn stat(&self, name: impl AsRef<OsStr>) -> Result<Option<FileStat>> {
+        let name = name.as_ref();
+        match component(name).and_then(|c| sys::statx(self.as_fd(), &c)) {
+            Ok(stat) => Ok(Some(FileStat::from(&stat))),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(e) => Err(LocalError::entry("look at", &self.path, name, e)),
+        }
+    }
+
+    /// Attributes of the directory itself.
+    ///
+    /// # Errors
+    /// When the kernel cannot say.
+    pub fn stat_self(&self) -> Result<FileStat> {
+        sys::statx(self.as_fd(), c"").map(|s| FileStat::from(&s)).map_err(|e| LocalError::new("look at", &self.path, e))
+    }
+
+    /// Removes a file. False: there was none.
+    ///
+    /// # Errors
+    /// Everything but ENOENT.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<bool> {
+        self.unlink(name.as_ref(), 0, "remove")
+    }
+
+    /// Removes an empty directory. False: there was none.
+    ///
+    /// # Errors
+    /// Everything but ENOENT; ENOTEMPTY when something is in it.
+    pub fn remove_sub(&self, name: impl AsRef<OsStr>) -> Result<bool> {
+        self.unlink(name.as_ref(), libc::AT_REMOVEDIR, "remove the directory")
+    }
+
+    fn unlink(&self, name: &OsStr, flags: libc::c_int, what: &'static str) -> Result<bool> {
+        match component(name).and_then(|c| sys::unlink(self.as_fd(), &c, flags)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(e) => Err(LocalError::entry(what, &self.path, name, e)),
+        }
+    }
+
+    /// Renames, replacing what has the new name. Durable only after [`Dir::sync`] of both directories.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        component(from)
+            .and_then(|a| sys::rename(self.as_fd(), &a, to_dir.as_fd(), &*component(to)?))
+            .map_err(|e| LocalError::entry("rename", &self.path, from, e))
+    }
+
+    /// Makes a symlink. EEXIST when the name is taken.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn symlink(&self, target: &Path, name: impl AsRef<OsStr>) -> Result<()> {
+        let name = name.as_ref();
+        component(name)
+            .and_then(|c| sys::symlink(&*sys::cstr(target.as_os_str())?, self.as_fd(), &c))
+            .map_err(|e| LocalError::entry("create the symbolic link", &self.path, name, e))
+    }
+
+    /// Where a symlink points.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read_link(&self, name: impl AsRef<OsStr>) -> Result<PathBuf> {
+        let name = name.as_ref();
+        component(name)
+            .and_then(|c| sys::readlink(self.as_fd(), &c))
+            .map(|target| OsString::from_vec(target).into())
+            .map_err(|e| LocalError::entry("read the symbolic link", &self.path, name, e))
+    }
+
+    /// All entries but `.` and `..`, in no order. One that cannot be read fails the whole list.
+    ///
+    /// # Errors
+    /// When the directory cannot be read to its end.
+    pub fn list(&self) -> Result<Vec<Entry>> {
+        let fail = |e| LocalError::new("list", &self.path, e);
+        // A descriptor of its own: the position in a directory belongs to the open file.
+        let fd = sys::openat(self.as_fd(), c".", OPEN_DIR, 0).map_err(fail)?;
+        let mut entries = Vec::new();
+        let mut buffer = vec![0_u8; 64 << 10];
+        loop {
+            let n = sys::getdents(fd.as_fd(), &mut buffer).map_err(fail)?;
+            if n == 0 {
+                return Ok(entries);
+            }
+            let mut rest = buffer.get(..n).unwrap_or_default();
+            while !rest.is_empty() {
+                let (raw, next) = RawEntry::split(rest)
+                    .ok_or_else(|| fail(io::Error::other("the kernel returned a malformed directory entry")))?;
+                rest = next;
+                if raw.name == b"." || raw.name == b".." {
+                    continue;
+                }
+                let name = OsString::from_vec(raw.name.to_vec());
+                let kind = match raw.kind {
+                    libc::DT_REG => FileKind::File,
+                    libc::DT_DIR => FileKind::Dir,
+                    libc::DT_LNK => FileKind::Symlink,
+                    libc::DT_UNKNOWN => match self.stat(&name)? {
+                        Some(stat) => FileKind::of_mode(stat.mode),
+                        None => continue,
+                    },
+                    _ => FileKind::Other,
+                };
+                entries.push(Entry { name, kind, ino: raw.ino });
+            }
+        }
+    }
+
+    /// Makes all changes of entries durable. An error is final: never call it again to make it go away.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn sync(&self) -> Result<()> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open.
+        sys::check(unsafe { libc::fsync(self.fd.as_raw_fd()) })
+            .map(drop)
+            .map_err(|e| LocalError::new("sync the directory", &self.path, e))
+    }
+
+    /// Where it was opened. For messages: it may have moved since.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Another handle of the same directory.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn try_clone(&self) -> Result<Self> {
+        let fd = self.fd.try_clone().map_err(|e| LocalError::new("open the directory", &self.path, e))?;
+        Ok(Self { fd, path: self.path.clone() })
+    }
+}
+
+/// One record of getdents64.
+struct RawEntry<'a> {
+    ino: u64,
+    kind: u8,
+    name: &'a [u8],
+}
+
+impl<'a> RawEntry<'a> {
+    /// `struct linux_dirent64`: inode 8, offset 8, record length 2, type 1, name up to a NUL.
+    fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let ino = u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?);
+        let length = usize::from(u16::from_ne_bytes(bytes.get(16..18)?.try_into().ok()?));
+        let kind = *bytes.get(18)?;
+        let name = bytes.get(19..length)?;
+        let name = name.get(..name.iter().position(|&b| b == 0)?)?;
+        Some((Self { ino, kind, name }, bytes.get(length..)?))
+    }
+}

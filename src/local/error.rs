@@ -1,0 +1,128 @@
+//! What went wrong with a local file: what was tried, on what, why, and what to do.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::Kind;
+
+/// The layer's result.
+pub type Result<T, E = LocalError> = std::result::Result<T, E>;
+
+/// A local file, directory or mount could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {}: {source}{}", path.display(), remedy_text(.remedy.as_deref()))]
+pub struct LocalError {
+    what: &'static str,
+    path: PathBuf,
+    source: io::Error,
+    remedy: Option<String>,
+    kind: Option<Kind>,
+}
+
+fn remedy_text(remedy: Option<&str>) -> String {
+    remedy.map(|r| format!(" ({r})")).unwrap_or_default()
+}
+
+impl LocalError {
+    /// An operation on a path failed. `what` is a verb phrase: "open", "link a file into".
+    pub(crate) fn new(what: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
+        let remedy = match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space or raise the quota"),
+            Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files: ulimit -n"),
+            Some(libc::EROFS) => Some("the file system is mounted read-only"),
+            Some(libc::ELOOP) => Some("it is or passes a symbolic link, which is not followed here"),
+            Some(libc::EXDEV) => Some("it would leave its directory or file system"),
+            Some(libc::ENOTCONN) => Some("a FUSE daemon died: unmount it with ckptfs umount"),
+            _ => None,
+        };
+        Self { what, path: path.as_ref().to_owned(), source, remedy: remedy.map(str::to_owned), kind: None }
+    }
+
+    pub(crate) fn entry(what: &'static str, dir: &Path, name: &OsStr, source: io::Error) -> Self {
+        Self::new(what, dir.join(name), source)
+    }
+
+    /// The request is wrong, or the place is not fit for it.
+    pub(crate) fn refused(what: &'static str, path: impl AsRef<Path>, kind: Kind, why: impl Into<String>) -> Self {
+        Self {
+            what,
+            path: path.as_ref().to_owned(),
+            source: io::Error::other(why.into()),
+            remedy: None,
+            kind: Some(kind),
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// What was worked on.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The operating system's error.
+    #[must_use]
+    pub fn io(&self) -> &io::Error {
+        &self.source
+    }
+
+    /// The errno, when the kernel gave one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+
+    /// The disk or the quota is full.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.errno(), Some(libc::ENOSPC | libc::EDQUOT))
+    }
+
+    /// What was named does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Some(libc::ENOENT)
+    }
+
+    /// The file system takes no writes.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.errno() == Some(libc::EROFS)
+    }
+
+    /// The disk failed.
+    #[must_use]
+    pub fn is_io(&self) -> bool {
+        self.errno() == Some(libc::EIO)
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        if let Some(kind) = self.kind {
+            return kind;
+        }
+        match self.errno() {
+            Some(libc::ENOENT | libc::ENOTDIR) => Kind::NotFound,
+            Some(libc::EEXIST | libc::ENOTEMPTY | libc::EBUSY) => Kind::Conflict,
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::Permission,
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Kind::Resources,
+            Some(libc::EINVAL | libc::ENAMETOOLONG | libc::ELOOP | libc::EISDIR) => Kind::Invalid,
+            Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV) => Kind::Unsupported,
+            Some(libc::ENOTCONN | libc::ETIMEDOUT) => Kind::Unavailable,
+            _ => Kind::Other,
+        }
+    }
+}
+
+impl From<LocalError> for crate::error::Error {
+    fn from(e: LocalError) -> Self {
+        Self::with_source(e.kind(), e.to_string(), e)
+    }
+}

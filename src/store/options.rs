@@ -1,0 +1,38 @@
+//! What can be tuned about a store.
+
+use std::time::Duration;
+
+/// How a store is used. `Default` fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// The longest that a small request may take, retries included. Large transfers get more, by their size.
+    pub deadline: Duration,
+    /// How often a request is tried. At least once.
+    pub attempts: u32,
+    /// Bytes of files that may be in memory at once because they are being sent.
+    pub memory: u64,
+    /// Takes `file://` on NFS, SMB, 9p or FUSE. It risks lost checkpoints: link, rename and fsync there may not do what they say.
+    pub allow_unsafe_file_system: bool,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(30), attempts: 4, memory: 256 << 20, allow_unsafe_file_system: false }
+    }
+}
+
+/// The slowest transfer that is still waited for: 1 MiB a second.
+const SLOWEST: u64 = 1 << 20;
+
+impl StoreOptions {
+    /// The longest that one attempt to move `bytes` may take.
+    pub(super) fn attempt_limit(&self, bytes: u64) -> Duration {
+        // A third, so that a request that met a dead connection is tried again within the deadline.
+        self.deadline / 3 + Duration::from_secs(bytes / SLOWEST)
+    }
+
+    /// The longest that all attempts together may take.
+    pub(super) fn limit(&self, bytes: u64) -> Duration {
+        self.deadline + Duration::from_secs(bytes / SLOWEST).saturating_mul(3)
+    }
+}
