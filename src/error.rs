@@ -108,3 +108,15 @@ impl std::error::Error for Error {
         self.source.as_ref().map(|e| &**e as &(dyn std::error::Error + 'static))
     }
 }
+
+/// A layer's typed error becomes the public one without losing its kind.
+macro_rules! into_public {
+    ($error:ty) => {
+        impl From<$error> for $crate::error::Error {
+            fn from(e: $error) -> Self {
+                Self::with_source(e.kind(), e.to_string(), e)
+            }
+        }
+    };
+}
+pub(crate) use into_public;

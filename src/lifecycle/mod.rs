@@ -1,1 +1,28 @@
-//! The protocol of a checkpoint's life: pure state machines and a thin driver.
+//! The protocol of a checkpoint's life.
+//!
+//! Each verb is a [`machine::Machine`]: it asks for requests, is told the replies, and ends with a result. It does no I/O and reads
+//! no clock, so the same code runs in the [`driver`] and under an exhaustive search. What it relies on: consistent get and list, and create-if-absent.
+//!
+//! - [`open`]: an intent is created, then looked behind: only a checkpoint whose bases were alive afterwards is open.
+//! - [`ack`]: a subtask's task manifest is created once.
+//! - [`complete`] and [`abort`]: one of them creates the outcome, once.
+//! - [`takeover`]: a new epoch, and the end of what older ones left open.
+//! - [`catalog`]: what readers see.
+
+pub mod abort;
+pub mod ack;
+pub mod catalog;
+pub mod complete;
+pub mod driver;
+pub mod error;
+pub mod identity;
+pub mod machine;
+pub mod open;
+pub mod survey;
+pub mod takeover;
+
+pub use catalog::{Catalog, Checkpoint, JobListing};
+pub use driver::run;
+pub use error::LifecycleError;
+pub use identity::{StoreIdentity, identify};
+pub use open::{Base, OpenPlan, Opened};

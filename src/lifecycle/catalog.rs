@@ -1,0 +1,198 @@
+//! What readers see: the jobs of a store and their completed checkpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dashmap::DashMap;
+
+use super::driver::parallel;
+use super::error::LifecycleError;
+use super::machine::{Reply, read};
+use super::survey::{Floors, number_of};
+use crate::format::{CheckpointManifest, Intent, Outcome, Verdict};
+use crate::limits;
+use crate::store::Store;
+use crate::types::{CheckpointNumber, Key, KeyParts, Name, Prefix, RecordKind, Uid};
+
+/// The outcome of a number, if it is decided.
+///
+/// # Errors
+/// When it cannot be read or believed.
+pub fn outcome(store: &Store, job: &Name, number: CheckpointNumber) -> Result<Option<Outcome>, LifecycleError> {
+    let key = Key::outcome(job, number);
+    let bytes = store.get(&key, limits::METADATA_LEN)?;
+    Ok(read::<Outcome>(&key, bytes.as_ref())?.map(|d| d.record))
+}
+
+/// The intent of a number, if it was begun.
+///
+/// # Errors
+/// When it cannot be read or believed.
+pub fn intent(store: &Store, job: &Name, number: CheckpointNumber) -> Result<Option<Intent>, LifecycleError> {
+    let key = Key::intent(job, number);
+    let bytes = store.get(&key, limits::METADATA_LEN)?;
+    Ok(read::<Intent>(&key, bytes.as_ref())?.map(|d| d.record))
+}
+
+/// A completed checkpoint.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// Its job.
+    pub job: Name,
+    /// Its number.
+    pub number: CheckpointNumber,
+    /// Its uid.
+    pub uid: Uid,
+    /// Its manifest.
+    pub manifest: Arc<CheckpointManifest>,
+    /// Out of the view, for now.
+    pub hidden: bool,
+    /// Dead for ever.
+    pub expired: bool,
+}
+
+/// A job's completed checkpoints, as one listing found them.
+#[derive(Debug, Clone)]
+pub struct JobListing {
+    /// The job.
+    pub job: Name,
+    /// Completed ones that are not gone.
+    pub checkpoints: BTreeMap<CheckpointNumber, Checkpoint>,
+    /// Begun and not decided.
+    pub open: BTreeSet<CheckpointNumber>,
+    /// Decided, and the record cannot be believed.
+    pub unreadable: Vec<(CheckpointNumber, String)>,
+}
+
+impl JobListing {
+    /// Those in the view, oldest first.
+    pub fn visible(&self) -> impl DoubleEndedIterator<Item = &Checkpoint> {
+        self.checkpoints.values().filter(|c| !c.hidden && !c.expired)
+    }
+
+    /// The newest in the view.
+    #[must_use]
+    pub fn latest(&self) -> Option<&Checkpoint> {
+        self.visible().next_back()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Seen {
+    Completed(Uid, Arc<CheckpointManifest>),
+    Aborted,
+}
+
+/// Reads a store's jobs and checkpoints. Outcomes never change, so each is read once in a catalog's life.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    store: Store,
+    seen: Arc<DashMap<Key, Seen>>,
+}
+
+impl Catalog {
+    /// A catalog of this store.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self { store, seen: Arc::default() }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Jobs that have at least one decided checkpoint, in order.
+    ///
+    /// # Errors
+    /// When the store cannot be listed.
+    pub fn jobs(&self) -> Result<Vec<Name>, LifecycleError> {
+        let listed = self.store.list(&Prefix::kind(RecordKind::Outcome))?;
+        let jobs: BTreeSet<Name> = listed
+            .into_iter()
+            .filter_map(|l| if let KeyParts::Outcome(job, _) = l.key.parts() { Some(job.clone()) } else { None })
+            .collect();
+        Ok(jobs.into_iter().collect())
+    }
+
+    fn numbers(&self, kind: RecordKind, job: &Name) -> Result<BTreeSet<CheckpointNumber>, LifecycleError> {
+        let listed = self.store.list(&Prefix::job(kind, job))?;
+        Ok(listed.iter().filter_map(|l| number_of(&l.key)).collect())
+    }
+
+    /// A job's completed checkpoints. Lists anew at each call; a checkpoint that was complete before the call is in it.
+    ///
+    /// # Errors
+    /// When the store cannot be listed, or a floor cannot be read.
+    pub fn job(&self, job: &Name) -> Result<JobListing, LifecycleError> {
+        // Outcomes first: a checkpoint that expires between the lists is then shown as expired, never one that is not there as alive.
+        let outcomes = self.numbers(RecordKind::Outcome, job)?;
+        let rest =
+            parallel(vec![RecordKind::Expired, RecordKind::Hidden, RecordKind::Floor, RecordKind::Intent], |kind| {
+                self.numbers(kind, job)
+            })?;
+        let [expired, hidden, floor_numbers, intents]: [BTreeSet<CheckpointNumber>; 4] =
+            rest.try_into().map_err(|_| LifecycleError::Confused)?;
+        let floors = self.floors(job, &floor_numbers)?;
+        let alive: Vec<CheckpointNumber> = outcomes.iter().copied().filter(|n| !floors.gone(*n)).collect();
+        let read = parallel(alive, |n| Ok::<_, LifecycleError>((n, self.outcome(job, n))))?;
+        let mut listing = JobListing {
+            job: job.clone(),
+            checkpoints: BTreeMap::new(),
+            open: intents.into_iter().filter(|n| !outcomes.contains(n) && !floors.gone(*n)).collect(),
+            unreadable: Vec::new(),
+        };
+        for (number, seen) in read {
+            match seen {
+                Ok(Some(Seen::Completed(uid, manifest))) => {
+                    let (hidden, expired) = (hidden.contains(&number), expired.contains(&number));
+                    let job = job.clone();
+                    listing.checkpoints.insert(number, Checkpoint { job, number, uid, manifest, hidden, expired });
+                }
+                Ok(Some(Seen::Aborted) | None) => {}
+                Err(e @ LifecycleError::Format { .. }) => listing.unreadable.push((number, e.to_string())),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn floors(&self, job: &Name, numbers: &BTreeSet<CheckpointNumber>) -> Result<Floors, LifecycleError> {
+        let mut floors = Floors::default();
+        let keys: Vec<Key> = numbers.iter().map(|f| Key::floor(job, *f)).collect();
+        floors.take_list(&keys);
+        let bodies = parallel(keys, |key| self.store.get(&key, limits::METADATA_LEN).map(Reply::Got))?;
+        floors.take(job, bodies)?;
+        Ok(floors)
+    }
+
+    fn outcome(&self, job: &Name, n: CheckpointNumber) -> Result<Option<Seen>, LifecycleError> {
+        let key = Key::outcome(job, n);
+        if let Some(seen) = self.seen.get(&key) {
+            return Ok(Some(seen.clone()));
+        }
+        let bytes = self.store.get(&key, limits::METADATA_LEN)?;
+        let Some(decoded) = read::<Outcome>(&key, bytes.as_ref())? else { return Ok(None) };
+        let seen = match decoded.record.verdict {
+            Verdict::Completed(manifest) => Seen::Completed(decoded.record.place.uid, Arc::new(manifest)),
+            Verdict::Aborted { .. } => Seen::Aborted,
+        };
+        self.seen.insert(key, seen.clone());
+        Ok(Some(seen))
+    }
+
+    /// One completed checkpoint by name; hidden ones are found.
+    ///
+    /// # Errors
+    /// [`LifecycleError::NoSuchCheckpoint`] where there is none, and what reading it gave.
+    pub fn checkpoint(&self, job: &Name, number: CheckpointNumber) -> Result<Checkpoint, LifecycleError> {
+        let listing = self.job(job)?;
+        if listing.unreadable.iter().any(|(n, _)| *n == number) {
+            // Read again for the error itself.
+            self.outcome(job, number)?;
+        }
+        let found = listing.checkpoints.get(&number).filter(|c| !c.expired).cloned();
+        found.ok_or_else(|| LifecycleError::NoSuchCheckpoint { job: job.clone(), number })
+    }
+}
