@@ -26,6 +26,7 @@ mod flight;
 mod link;
 mod manifest;
 mod open;
+mod probed;
 mod range;
 mod stage;
 pub mod tree;

@@ -13,6 +13,7 @@ pub mod mount;
 pub mod mounts;
 pub mod process;
 pub mod publish;
+pub mod rocks_lock;
 mod sys;
 pub mod xattr;
 

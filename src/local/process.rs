@@ -13,6 +13,13 @@ use super::error::{LocalError, Result};
 use super::mount::keep_over_exec;
 use super::sys;
 
+/// Whether this process may make files in a directory with these attributes, by owner and mode (root may anywhere).
+#[must_use]
+pub fn may_write(stat: &super::FileStat) -> bool {
+    let bits = |shift: u32| stat.mode >> shift & 0o3 == 0o3;
+    euid() == 0 || (stat.uid == euid() && bits(6)) || (stat.gid == egid() && bits(3)) || bits(0)
+}
+
 /// Effective user id.
 #[must_use]
 pub fn euid() -> u32 {

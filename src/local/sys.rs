@@ -159,6 +159,21 @@ pub(super) fn flock(file: impl AsFd, operation: libc::c_int) -> io::Result<()> {
     retry(|| unsafe { libc::flock(file.as_raw_fd(), operation) }).map(drop)
 }
 
+/// The process whose POSIX lock is in the way of a write lock on the whole file; 0 for one in another namespace.
+pub(super) fn posix_lock_holder(file: impl AsFd) -> io::Result<Option<u32>> {
+    let file = file.as_fd();
+    // SAFETY: `flock` is plain numbers, for which zero is a valid value: the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    // Whether a *read* lock could be had: a write lock cannot be asked for on a descriptor open for reading on every file system.
+    lock.l_type = libc::c_short::try_from(libc::F_RDLCK).unwrap_or_default();
+    // SAFETY: the descriptor is open and the pointer is to a live `flock`.
+    retry(|| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, std::ptr::from_mut(&mut lock)) })?;
+    if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
+        return Ok(None);
+    }
+    Ok(Some(u32::try_from(lock.l_pid).unwrap_or(0)))
+}
+
 /// fstatfs(2).
 pub(super) fn fstatfs(file: BorrowedFd<'_>) -> io::Result<libc::statfs> {
     // SAFETY: `statfs` is plain numbers, for which zero is a valid value.

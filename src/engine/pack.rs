@@ -1,0 +1,316 @@
+//! Builds the task manifest and its bundle: what is new goes in, and what old bundles hold too little of is packed anew.
+//!
+//! A bundle of a base that is needed for less than half of its bytes is not named again, and a manifest names at most
+//! [`limits::BUNDLES_PER_MANIFEST`]: so the store does not keep a large bundle for one small file, and a cold open stays cheap.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::fs::FileExt;
+
+use super::base::{BaseFile, BaseIndex};
+use super::plan::unreadable;
+use super::scan::{Scan, ScannedFile};
+use super::session::Session;
+use super::transfer::{Rest, SentBlob};
+use crate::cache::tree;
+use crate::error::{Error, Kind, Result};
+use crate::format::bundle::BundleBuilder;
+use crate::format::{BlobEntry, FileEntry, SstInfo, Tail, TaskManifest, rocks};
+use crate::limits;
+use crate::types::digest::to_hex;
+use crate::types::{BlobName, Digest, Extent};
+
+/// What is known of a file when the manifest is built.
+#[derive(Debug)]
+pub enum Content {
+    /// A base has it.
+    Base(BaseFile),
+    /// Its bytes go into the bundle.
+    Small(Vec<u8>, Digest),
+    /// It is a blob of its own.
+    Blob(SentBlob),
+    /// A base has its front.
+    Grown(BaseFile, Digest, Rest),
+}
+
+/// Where a run of bytes is, before blobs have indices.
+#[derive(Debug, Clone, Copy)]
+enum Run {
+    /// In a blob that exists.
+    In(BlobEntry, u64, u64),
+    /// In the bundle that is being built.
+    New(u64, u64),
+}
+
+/// The files of a manifest before blobs have indices.
+#[derive(Debug)]
+struct Draft {
+    size: u64,
+    digest: Digest,
+    runs: Vec<Run>,
+    tree: Option<Run>,
+    tail: Option<(u64, Run)>,
+}
+
+/// A packed snapshot: everything but the manifest's place.
+#[derive(Debug)]
+pub struct Packed {
+    /// The bundle's bytes; empty when there is nothing to pack.
+    pub bundle: Vec<u8>,
+    files: Vec<Draft>,
+}
+
+/// Packs the files of a scan.
+///
+/// # Errors
+/// When bytes that must be packed anew cannot be read.
+pub fn pack(session: &Session, scan: &Scan, base: &BaseIndex, contents: Vec<Content>) -> Result<Packed> {
+    let dropped = dropped_bundles(base, &contents);
+    let mut builder = BundleBuilder::default();
+    let mut room = limits::BUNDLE_LEN;
+    let mut files = Vec::with_capacity(contents.len());
+    let mut tails: Vec<(usize, u64, Vec<u8>)> = Vec::new();
+    // A section that two files share is packed once.
+    let mut placed: HashMap<Digest, (u64, u64)> = HashMap::new();
+    let mut add = |builder: &mut BundleBuilder, bytes: &[u8]| {
+        let (offset, length) = *placed.entry(Digest::of(bytes)).or_insert_with(|| builder.add(bytes));
+        Run::New(offset, length)
+    };
+    for (i, (file, content)) in scan.files.iter().zip(contents).enumerate() {
+        let draft = match content {
+            Content::Small(bytes, digest) => {
+                let runs = if bytes.is_empty() { Vec::new() } else { vec![add(&mut builder, &bytes)] };
+                Draft { size: bytes.len() as u64, digest, runs, tree: None, tail: None }
+            }
+            Content::Blob(sent) => {
+                let length = file.stat.size;
+                let entry = BlobEntry { name: sent.name, length, bundle: false };
+                let tree = (!sent.tree.is_empty()).then(|| add(&mut builder, &sent.tree));
+                if let Some((start, bytes)) = sent.tail {
+                    tails.push((i, start, bytes));
+                }
+                let runs = vec![Run::In(entry, 0, length)];
+                Draft { size: length, digest: sent.name.digest, runs, tree, tail: None }
+            }
+            Content::Base(at) => {
+                let mut keep = Keeper { session, scan, base, dropped: &dropped, file, at };
+                let mut draft = keep.front(&mut builder, &mut add)?;
+                let entry = keep.entry()?;
+                if let Some(tree) = entry.tree {
+                    draft.tree = Some(keep.tree(&mut builder, &mut add, tree)?);
+                }
+                if let Some(tail) = entry.tail {
+                    match keep.kept(tail.extent)? {
+                        Some(run) => draft.tail = Some((tail.start, run)),
+                        None => tails.push((i, tail.start, keep.read_file(tail.start, tail.extent.length)?)),
+                    }
+                }
+                draft
+            }
+            Content::Grown(at, digest, rest) => {
+                let mut keep = Keeper { session, scan, base, dropped: &dropped, file, at };
+                let mut draft = keep.front(&mut builder, &mut add)?;
+                draft.runs.push(match rest {
+                    Rest::Bytes(bytes) => add(&mut builder, &bytes),
+                    Rest::Blob(name, length) => Run::In(BlobEntry { name, length, bundle: false }, 0, length),
+                });
+                Draft { size: file.stat.size, digest, tree: None, tail: None, ..draft }
+            }
+        };
+        files.push(draft);
+    }
+    // Tails last: they only save requests, so they take what room is left.
+    tails.sort_by_key(|(_, _, bytes)| bytes.len());
+    for (i, start, bytes) in tails {
+        let length = bytes.len() as u64;
+        if length <= room
+            && let Some(draft) = files.get_mut(i)
+        {
+            room -= length;
+            draft.tail = Some((start, add(&mut builder, &bytes)));
+        }
+    }
+    let bundle = if builder.is_empty() { Vec::new() } else { builder.finish() };
+    Ok(Packed { bundle, files })
+}
+
+/// How many bytes of each bundle of the bases the new manifest would need.
+fn needed_bytes(base: &BaseIndex, contents: &[Content]) -> BTreeMap<BlobName, (u64, u64)> {
+    let mut needed: BTreeMap<BlobName, (u64, u64)> = BTreeMap::new();
+    let mut seen: HashSet<(BlobName, u64)> = HashSet::new();
+    for content in contents {
+        let (at, front_only) = match content {
+            Content::Base(at) => (*at, false),
+            Content::Grown(at, ..) => (*at, true),
+            Content::Small(..) | Content::Blob(_) => continue,
+        };
+        let (Some(manifest), Some(entry)) = (base.manifest(at), base.entry(at)) else { continue };
+        let extras = entry.tree.iter().chain(entry.tail.iter().map(|t| &t.extent)).filter(|_| !front_only);
+        for extent in entry.extents.iter().chain(extras) {
+            if let Some(blob) = manifest.blobs.get(extent.blob as usize).filter(|b| b.bundle)
+                && seen.insert((blob.name, extent.offset))
+            {
+                let (bytes, _) = needed.entry(blob.name).or_insert((0, blob.length));
+                *bytes = bytes.saturating_add(extent.length);
+            }
+        }
+    }
+    needed
+}
+
+/// The bundles of the bases that are not named again.
+fn dropped_bundles(base: &BaseIndex, contents: &[Content]) -> HashSet<BlobName> {
+    let needed = needed_bytes(base, contents);
+    let half_empty = |(bytes, length): (u64, u64)| bytes.saturating_mul(2) < length;
+    let (mut dropped, mut kept) = (HashSet::new(), Vec::new());
+    for (name, use_of) in needed {
+        if half_empty(use_of) {
+            dropped.insert(name);
+        } else {
+            kept.push((use_of.0, name));
+        }
+    }
+    // One place is for the new bundle.
+    kept.sort_unstable();
+    let excess = kept.len().saturating_sub(limits::BUNDLES_PER_MANIFEST - 1);
+    dropped.extend(kept.into_iter().take(excess).map(|(_, name)| name));
+    dropped
+}
+
+/// Carries a base's file over: runs of kept blobs as they are, the rest into the new bundle.
+struct Keeper<'a> {
+    session: &'a Session,
+    scan: &'a Scan,
+    base: &'a BaseIndex,
+    dropped: &'a HashSet<BlobName>,
+    file: &'a ScannedFile,
+    at: BaseFile,
+}
+
+type Add<'f> = dyn FnMut(&mut BundleBuilder, &[u8]) -> Run + 'f;
+
+impl Keeper<'_> {
+    fn entry(&self) -> Result<FileEntry> {
+        self.base
+            .entry(self.at)
+            .cloned()
+            .ok_or_else(|| Error::new(Kind::Other, "internal: a base's file is not in its index"))
+    }
+
+    /// The run itself where its blob is named again.
+    fn kept(&self, extent: Extent) -> Result<Option<Run>> {
+        let blob = self.base.manifest(self.at).and_then(|m| m.blobs.get(extent.blob as usize));
+        let blob = blob.ok_or_else(|| Error::new(Kind::Other, "internal: an extent without its blob"))?;
+        Ok((!self.dropped.contains(&blob.name)).then_some(Run::In(*blob, extent.offset, extent.length)))
+    }
+
+    /// Bytes of the file itself, which lies here whatever became of the bundle.
+    fn read_file(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let length =
+            usize::try_from(length).map_err(|_| Error::new(Kind::Resources, "a section does not fit into memory"))?;
+        let mut bytes = vec![0; length];
+        self.scan.open(self.file)?.read_exact_at(&mut bytes, offset).map_err(|e| unreadable(self.file, &e))?;
+        Ok(bytes)
+    }
+
+    /// The base's own bytes.
+    fn front(&mut self, builder: &mut BundleBuilder, add: &mut Add<'_>) -> Result<Draft> {
+        let entry = self.entry()?;
+        let mut runs = Vec::with_capacity(entry.extents.len() + 1);
+        let mut offset = 0;
+        for extent in &entry.extents {
+            runs.push(match self.kept(*extent)? {
+                Some(run) => run,
+                None => add(builder, &self.read_file(offset, extent.length)?),
+            });
+            offset += extent.length;
+        }
+        Ok(Draft { size: entry.size, digest: entry.digest, runs, tree: None, tail: None })
+    }
+
+    /// The hash tree: from the old bundle where it can be had, else from the file.
+    fn tree(&mut self, builder: &mut BundleBuilder, add: &mut Add<'_>, extent: Extent) -> Result<Run> {
+        if let Some(run) = self.kept(extent)? {
+            return Ok(run);
+        }
+        let old = self.base.manifest(self.at).map(|m| self.session.cache.read_extent(&self.session.store, m, &extent));
+        let bytes = match old {
+            Some(Ok(bytes)) => bytes,
+            failed => {
+                if let Some(Err(e)) = failed {
+                    log::warn!("the hash tree of {} is computed anew: {e}", self.file.name);
+                }
+                let opened = self.scan.open(self.file)?;
+                let computed = tree::hash_and_tree_of(&opened, self.file.stat.size);
+                computed.map_err(|e| unreadable(self.file, &e))?.1
+            }
+        };
+        Ok(add(builder, &bytes))
+    }
+}
+
+impl Packed {
+    /// Fills a manifest in: blobs, files and sums. `bundle` is the name of the uploaded bundle.
+    ///
+    /// # Errors
+    /// When there are more blobs than a manifest may name.
+    pub fn fill(self, manifest: &mut TaskManifest, scan: &Scan, bundle: Option<BlobName>) -> Result<()> {
+        let own = bundle.map(|name| BlobEntry { name, length: self.bundle.len() as u64, bundle: true });
+        let mut table = Table { blobs: Vec::new(), index: HashMap::new(), own };
+        let mut logical = 0u64;
+        for (file, draft) in scan.files.iter().zip(self.files) {
+            let extents = draft.runs.into_iter().map(|r| table.extent(r)).collect::<Result<_>>()?;
+            let tree = draft.tree.map(|r| table.extent(r)).transpose()?;
+            let tail = match draft.tail {
+                Some((start, run)) => Some(Tail { start, extent: table.extent(run)? }),
+                None => None,
+            };
+            logical = logical.saturating_add(draft.size);
+            manifest.files.push(FileEntry {
+                path: file.path.clone(),
+                size: draft.size,
+                digest: draft.digest,
+                extents,
+                tree,
+                tail,
+                sst: file.sst.as_ref().map(sst_info),
+            });
+        }
+        manifest.blobs = table.blobs;
+        manifest.logical_bytes = logical;
+        Ok(())
+    }
+}
+
+fn sst_info(sst: &rocks::LiveSst) -> SstInfo {
+    let bounds = rocks::cut_outward(&sst.smallest, &sst.largest);
+    SstInfo {
+        column_family: sst.column_family_name.to_string(),
+        level: sst.level,
+        smallest: to_hex(&bounds.smallest),
+        largest: bounds.largest.as_deref().map(to_hex),
+    }
+}
+
+struct Table {
+    blobs: Vec<BlobEntry>,
+    index: HashMap<BlobName, u32>,
+    own: Option<BlobEntry>,
+}
+
+impl Table {
+    fn extent(&mut self, run: Run) -> Result<Extent> {
+        let internal = |what: &str| Error::new(Kind::Other, format!("internal: {what}"));
+        let (entry, offset, length) = match run {
+            Run::In(entry, offset, length) => (entry, offset, length),
+            Run::New(offset, length) => {
+                (self.own.ok_or_else(|| internal("a section without a bundle"))?, offset, length)
+            }
+        };
+        let next = u32::try_from(self.blobs.len()).map_err(|_| internal("too many blobs"))?;
+        let blob = *self.index.entry(entry.name).or_insert(next);
+        if blob == next {
+            self.blobs.push(entry);
+        }
+        Ok(Extent { blob, offset, length })
+    }
+}

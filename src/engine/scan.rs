@@ -1,0 +1,264 @@
+//! Looks at a RocksDB directory: which files are there, is it whole, is it at rest.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Kind, Result};
+use crate::format::FilePath;
+use crate::format::rocks::{self, FileKind};
+use crate::format::task::file_name;
+use crate::limits;
+use crate::local;
+use crate::local::dir::{Dir, FileKind as Inode};
+use crate::local::identity::FileStat;
+
+/// A file that belongs into the snapshot.
+#[derive(Debug, Clone)]
+pub struct ScannedFile {
+    /// Its name in the directory.
+    pub name: String,
+    /// Its path in the task manifest.
+    pub path: FilePath,
+    /// What it is to RocksDB.
+    pub kind: FileKind,
+    /// What the kernel says of it.
+    pub stat: FileStat,
+    /// What the RocksDB MANIFEST says of it, for live SSTs.
+    pub sst: Option<rocks::LiveSst>,
+}
+
+impl ScannedFile {
+    /// Whether RocksDB never changes it once it is named by a MANIFEST.
+    #[must_use]
+    pub fn immutable(&self) -> bool {
+        matches!(self.kind, FileKind::Sst(_) | FileKind::BlobFile(_))
+    }
+}
+
+/// A directory that is a whole RocksDB database at rest.
+#[derive(Debug)]
+pub struct Scan {
+    /// Its handle.
+    pub dir: Dir,
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// The files, by path in the manifest.
+    pub files: Vec<ScannedFile>,
+    /// RocksDB's id of the database, where the MANIFEST has it.
+    pub db_id: Option<String>,
+}
+
+fn invalid(path: &Path, why: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Invalid, format!("{}: {why}", path.display()))
+}
+
+fn from_local(e: local::LocalError) -> Error {
+    Error::with_source(e.kind(), e.to_string(), e)
+}
+
+/// Reads a whole small file through an open directory.
+fn read_small(dir: &Dir, name: &str, limit: u64) -> Result<Vec<u8>> {
+    let file = dir.open_file(name).map_err(from_local)?;
+    let mut bytes = Vec::new();
+    let read = file.take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|e| {
+        Error::with_source(Kind::Other, format!("cannot read {}: {e}", dir.path().join(name).display()), e)
+    })?;
+    if bytes.len() as u64 > limit {
+        return Err(invalid(&dir.path().join(name), format!("it is larger than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Looks at the directory.
+///
+/// # Errors
+/// When it is not a RocksDB directory, not whole, or in use; the message says what to do.
+pub fn scan(path: &Path) -> Result<Scan> {
+    let dir = open(path)?;
+    refuse_running(&dir, path)?;
+    let entries = dir.list().map_err(from_local)?;
+    let mut files = Vec::new();
+    let mut current = false;
+    for entry in entries {
+        let Some(name) = entry.name.to_str().map(str::to_owned) else {
+            return Err(invalid(path, format!("the name {:?} is not UTF-8: move that file away", entry.name)));
+        };
+        let kind = rocks::file_kind(&name);
+        if matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash) {
+            continue;
+        }
+        match entry.kind {
+            Inode::File => {}
+            // RocksDB's archive of old WALs and whatever else lies in directories is not part of the state.
+            Inode::Dir => continue,
+            Inode::Symlink => {
+                return Err(invalid(
+                    path,
+                    format!("{name} is a symbolic link: snapshot the directory that holds the file itself"),
+                ));
+            }
+            _ => return Err(invalid(path, format!("{name} is neither a file nor a directory: move it away"))),
+        }
+        file_name(&name)
+            .map_err(|why| invalid(path, format!("{name:?} cannot be stored: {why}; move that file away")))?;
+        let Some(stat) = dir.stat(&name).map_err(from_local)? else {
+            return Err(changed(path, &format!("{name} went away")));
+        };
+        current |= kind == FileKind::Current;
+        let manifest_path = FilePath::db(&name).map_err(|why| invalid(path, why))?;
+        files.push(ScannedFile { name, path: manifest_path, kind, stat, sst: None });
+    }
+    if !current {
+        return Err(invalid(
+            path,
+            "it is not a RocksDB directory: there is no CURRENT. Name a RocksDB checkpoint or the directory of a stopped database",
+        ));
+    }
+    if files.len() > limits::FILES_PER_TASK {
+        return Err(invalid(path, format!("{} files, at most {} may be", files.len(), limits::FILES_PER_TASK)));
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut scan = Scan { dir, path: path.to_owned(), files, db_id: None };
+    check_live(&mut scan)?;
+    Ok(scan)
+}
+
+fn open(path: &Path) -> Result<Dir> {
+    match std::fs::metadata(path) {
+        Ok(m) if m.is_dir() => Dir::open(path).map_err(from_local),
+        Ok(_) => Err(invalid(
+            path,
+            "it is not a directory: name a RocksDB checkpoint or the directory of a stopped database",
+        )),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::with_source(Kind::NotFound, format!("{}: there is no such directory", path.display()), e))
+        }
+        Err(e) => Err(Error::with_source(Kind::Permission, format!("{}: {e}", path.display()), e)),
+    }
+}
+
+/// A running database holds a POSIX lock on LOCK; its files change while they are read.
+fn refuse_running(dir: &Dir, path: &Path) -> Result<()> {
+    let Some(holder) = local::rocks_lock::posix_holder(dir, "LOCK").map_err(from_local)? else { return Ok(()) };
+    let who = if holder > 0 { format!(" by process {holder}") } else { String::new() };
+    Err(Error::new(
+        Kind::Conflict,
+        format!(
+            "{}: the database is running (LOCK is held{who}). Take a native RocksDB checkpoint and snapshot that, or stop the database first",
+            path.display()
+        ),
+    ))
+}
+
+/// CURRENT names a MANIFEST, and every file that the MANIFEST names is there with its size.
+fn check_live(scan: &mut Scan) -> Result<()> {
+    let path = scan.path.clone();
+    let current = read_small(&scan.dir, "CURRENT", limits::FILE_NAME_LEN as u64 + 2)?;
+    let number = rocks::parse_current(&current)
+        .map_err(|e| invalid(&path, format!("CURRENT does not name a MANIFEST ({e}): the database is damaged")))?;
+    let manifest = scan.files.iter().find(|f| f.kind == FileKind::Manifest(number));
+    let Some(manifest) = manifest else {
+        let name = String::from_utf8_lossy(&current);
+        return Err(invalid(
+            &path,
+            format!("CURRENT names {:?}, which is not there: the copy is incomplete, make it again", name.trim_end()),
+        ));
+    };
+    let bytes = read_small(&scan.dir, &manifest.name, limits::ROCKS_MANIFEST as u64)?;
+    let live = rocks::read_manifest(&bytes).map_err(|e| invalid(&path, format!("{}: {e}", manifest.name)))?;
+    scan.db_id = live.db_id;
+    let mut missing = Vec::new();
+    for sst in live.ssts {
+        if sst.path_id != 0 {
+            return Err(invalid(
+                &path,
+                format!(
+                    "SST {} lies in another directory (db_paths): only databases in one directory can be stored",
+                    sst.number
+                ),
+            ));
+        }
+        match scan.files.iter_mut().find(|f| f.kind == FileKind::Sst(sst.number)) {
+            Some(f) if f.stat.size == sst.size => f.sst = Some(sst),
+            Some(f) => missing.push(format!("{} has {} bytes instead of {}", f.name, f.stat.size, sst.size)),
+            None => missing.push(format!("{:06}.sst ({} bytes) is not there", sst.number, sst.size)),
+        }
+    }
+    for blob in live.blob_files {
+        match scan.files.iter().find(|f| f.kind == FileKind::BlobFile(blob.number)) {
+            Some(f) if f.stat.size == blob.size => {}
+            Some(f) => missing.push(format!("{} has {} bytes instead of {}", f.name, f.stat.size, blob.size)),
+            None => missing.push(format!("{:06}.blob is not there", blob.number)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let more = missing.len().saturating_sub(10);
+    missing.truncate(10);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Err(invalid(
+        &path,
+        format!(
+            "the directory is not whole: {}{more}. It is still being written or was damaged; make the RocksDB checkpoint again",
+            missing.join(", ")
+        ),
+    ))
+}
+
+/// The error for a directory that did not hold still.
+#[must_use]
+pub fn changed(path: &Path, what: &str) -> Error {
+    Error::new(
+        Kind::Conflict,
+        format!(
+            "{}: the directory changed under the snapshot ({what}). Nothing was published; stop the database or take a native RocksDB checkpoint, then try again",
+            path.display()
+        ),
+    )
+}
+
+impl Scan {
+    /// Looks again: the same files, none of them touched.
+    ///
+    /// # Errors
+    /// When something changed since the scan.
+    pub fn check_unchanged(&self) -> Result<()> {
+        refuse_running(&self.dir, &self.path)?;
+        let mut seen = 0;
+        for entry in self.dir.list().map_err(from_local)? {
+            let name = entry.name.to_string_lossy().into_owned();
+            let kind = rocks::file_kind(&name);
+            let passed_over =
+                matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash);
+            if passed_over || entry.kind != Inode::File {
+                continue;
+            }
+            let Some(file) = self.files.iter().find(|f| f.name == name) else {
+                return Err(changed(&self.path, &format!("{name} appeared")));
+            };
+            match self.dir.stat(&name).map_err(from_local)? {
+                Some(now) if now.unchanged(&file.stat) => seen += 1,
+                _ => return Err(changed(&self.path, &format!("{name} was written to"))),
+            }
+        }
+        if seen == self.files.len() { Ok(()) } else { Err(changed(&self.path, "a file went away")) }
+    }
+
+    /// Opens a file of the scan; it must still be the one that was seen.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is another one now.
+    pub fn open(&self, file: &ScannedFile) -> Result<File> {
+        let opened = self.dir.open_file(&file.name).map_err(from_local)?;
+        let now = FileStat::of(&opened)
+            .map_err(|e| Error::with_source(Kind::Other, format!("cannot look at {}: {e}", file.name), e))?;
+        if now.unchanged(&file.stat) {
+            Ok(opened)
+        } else {
+            Err(changed(&self.path, &format!("{} was written to", file.name)))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A store and a cache, opened together: what every verb that moves bytes works with.
+
+use std::path::{Path, PathBuf};
+
+use crate::cache::{Cache, CacheOptions};
+use crate::error::{Error, Kind, Result};
+use crate::lifecycle::{self, Catalog, LifecycleError};
+use crate::local::dir::Dir;
+use crate::local::process;
+use crate::store::{Store, StoreOptions};
+use crate::types::{Name, Uid};
+
+/// What to open.
+#[derive(Debug, Clone, Default)]
+pub struct SessionOptions {
+    /// The store's URL; nothing for the default one under the user's data directory.
+    pub store: Option<String>,
+    /// The cache's directory; nothing for the default one.
+    pub cache: Option<PathBuf>,
+    /// The directory that is snapshotted or restored: the default cache lies on its device, so that files can be linked.
+    pub near: Option<PathBuf>,
+    /// Create the store where there is none. Only `snapshot`, `open` and `import` do.
+    pub create: bool,
+    /// Use a `file://` store on a network file system all the same.
+    pub allow_unsafe_file_system: bool,
+}
+
+/// An open store with its cache.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// The store.
+    pub store: Store,
+    /// Its id.
+    pub store_id: Uid,
+    /// What writers must know and this version does not.
+    pub blocks_writing: Vec<String>,
+    /// The cache.
+    pub cache: Cache,
+    /// The store's jobs.
+    pub catalog: Catalog,
+    /// Whether this call created the store.
+    pub created: bool,
+}
+
+/// The default store: `file://` under the user's data directory.
+///
+/// # Errors
+/// When the user has no home directory.
+pub fn default_store() -> Result<String> {
+    let data = user_directory("XDG_DATA_HOME", ".local/share")?;
+    Ok(format!("file://{}", data.join("ckptfs/store").display()))
+}
+
+fn user_directory(variable: &str, below_home: &str) -> Result<PathBuf> {
+    if let Some(dir) = std::env::var_os(variable).map(PathBuf::from).filter(|d| d.is_absolute()) {
+        return Ok(dir);
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|d| d.is_absolute());
+    home.map(|h| h.join(below_home)).ok_or_else(|| {
+        Error::new(
+            Kind::Invalid,
+            format!("neither {variable} nor HOME is set: name the store and the cache with --store and --cache"),
+        )
+    })
+}
+
+/// The default cache: the user's own one where it is on the same device as `near`, else one at the top of that device, else one beside `near`.
+///
+/// # Errors
+/// When the user has no home directory.
+pub fn default_cache(near: Option<&Path>) -> Result<PathBuf> {
+    let own = user_directory("XDG_CACHE_HOME", ".cache")?.join("ckptfs");
+    let Some(near) = near.and_then(|n| std::fs::canonicalize(n).ok()) else { return Ok(own) };
+    let device = |p: &Path| {
+        let existing = p.ancestors().find(|a| a.exists())?;
+        Dir::open(existing).ok()?.stat_self().ok().map(|s| s.dev)
+    };
+    let wanted = device(&near);
+    if wanted.is_none() || device(&own) == wanted {
+        return Ok(own);
+    }
+    let name = format!(".ckptfs-cache-{}", process::euid());
+    let writable = |dir: &Path| Dir::open(dir).and_then(|d| d.stat_self()).is_ok_and(|s| process::may_write(&s));
+    // The top of the device serves every directory on it; one that only root may write does not.
+    let top = near.ancestors().take_while(|a| device(a) == wanted).last();
+    let parent = near.parent().filter(|p| device(p) == wanted);
+    let home = top.filter(|t| t.join(&name).exists() || writable(t)).or_else(|| parent.filter(|p| writable(p)));
+    Ok(home.map_or(own, |h| h.join(name)))
+}
+
+impl Session {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// When the store is not one, cannot be reached, or does not keep its promises; when the cache cannot be used.
+    pub fn open(options: &SessionOptions) -> Result<Self> {
+        let (store, identity, created) = open_store(options)?;
+        let path = match &options.cache {
+            Some(path) => path.clone(),
+            None => default_cache(options.near.as_deref())?,
+        };
+        let cache = Cache::open(&path, CacheOptions { create: true })?;
+        let session = Self {
+            catalog: Catalog::new(store.clone()),
+            store,
+            store_id: identity.id,
+            blocks_writing: identity.blocks_writing,
+            cache,
+            created,
+        };
+        Ok(session)
+    }
+
+    /// Checks, before anything is written, that this version may write and that the store decides races. The race is run once per cache and store.
+    ///
+    /// # Errors
+    /// When a newer version forbids it, or the store lets two creators win.
+    pub fn ready_to_write(&self) -> Result<()> {
+        if !self.blocks_writing.is_empty() {
+            let needs = self.blocks_writing.join(", ");
+            return Err(LifecycleError::NewerForWriters { key: crate::types::Key::store(), needs }.into());
+        }
+        if !self.cache.is_probed(self.store_id)? {
+            self.store.probe()?;
+            self.cache.set_probed(self.store_id)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the writer's lock for a job.
+    ///
+    /// # Errors
+    /// When another process holds it.
+    pub fn writer_lock(&self, job: &Name) -> Result<crate::local::lock::FileLock> {
+        self.cache.job_lock(job)?.ok_or_else(|| {
+            Error::new(
+                Kind::Conflict,
+                format!(
+                    "another process takes a checkpoint of job {job} with the cache {}: wait for it, or use another cache",
+                    self.cache.path().display()
+                ),
+            )
+        })
+    }
+}
+
+/// Opens a store without a cache, for verbs that only read metadata.
+///
+/// # Errors
+/// As [`Session::open`].
+pub fn open_store(options: &SessionOptions) -> Result<(Store, lifecycle::StoreIdentity, bool)> {
+    let url = match &options.store {
+        Some(url) => url.clone(),
+        None => default_store()?,
+    };
+    let store_options =
+        StoreOptions { allow_unsafe_file_system: options.allow_unsafe_file_system, ..StoreOptions::default() };
+    let store = Store::open(&url, store_options)?;
+    match lifecycle::identify(&store) {
+        Ok(identity) => Ok((store, identity, false)),
+        Err(LifecycleError::NotAStore { .. }) if options.create => {
+            let fresh = Uid::random().map_err(|e| Error::with_source(Kind::Other, "no randomness", e))?;
+            let identity = lifecycle::identity::create(&store, fresh)?;
+            let created = identity.id == fresh;
+            Ok((store, identity, created))
+        }
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,337 @@
+//! The verbs: snapshot a directory in one shot, or open, acknowledge, complete and abort over several processes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::Progress;
+use super::base::BaseIndex;
+use super::pack::{self, Content};
+use super::plan::{Decision, decide};
+use super::scan::{Scan, scan};
+use super::session::Session;
+use super::transfer::{Stored, Transfer};
+use crate::error::{Error, Kind, Result};
+use crate::format::{CheckpointKind, ExpectedOperator, Intent, Place, Role, TaskManifest, Verdict};
+use crate::lifecycle::complete::Completed;
+use crate::lifecycle::{
+    self, Base, LifecycleError, OpenPlan, Opened, abort as abort_machine, ack, complete as complete_machine, driver,
+};
+use crate::limits;
+use crate::types::{CheckpointNumber, Name, Uid};
+
+/// A snapshot of one directory as a whole checkpoint.
+#[derive(Debug, Clone)]
+pub struct SnapshotRequest {
+    /// The job.
+    pub job: Name,
+    /// A RocksDB checkpoint, or the directory of a stopped database.
+    pub directory: PathBuf,
+    /// The operator's name as its author writes it.
+    pub operator: String,
+    /// Index of the subtask.
+    pub subtask: u32,
+    /// Checkpoint or savepoint.
+    pub kind: CheckpointKind,
+    /// The number; nothing for the next.
+    pub number: Option<CheckpointNumber>,
+}
+
+/// What a snapshot came to.
+#[derive(Debug, Clone)]
+pub struct SnapshotReport {
+    /// The checkpoint's number.
+    pub number: CheckpointNumber,
+    /// The checkpoint's uid.
+    pub uid: Uid,
+    /// Files in the directory.
+    pub files: u64,
+    /// Bytes in the directory.
+    pub logical_bytes: u64,
+    /// Bytes uploaded for it, bundle included, metadata objects not.
+    pub new_bytes: u64,
+    /// Bytes of files that a base had.
+    pub reused_bytes: u64,
+    /// Bytes that an aborted attempt had uploaded and this one adopted.
+    pub adopted_bytes: u64,
+    /// Seconds from the begin of the scan to the publication (or the ack).
+    pub seconds: f64,
+    /// Files that could not be hard-linked into the cache and were copied.
+    pub degraded_links: u64,
+    /// Undecided numbers of other writers that were seen.
+    pub open_elsewhere: Vec<CheckpointNumber>,
+    /// Attempts of a dead process of this writer that were aborted first.
+    pub aborted: Vec<CheckpointNumber>,
+}
+
+/// Milliseconds since 1970, for people.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Opens a checkpoint: bases are chosen, the intent is created and looked behind.
+///
+/// # Errors
+/// See [`LifecycleError`].
+pub fn open(
+    session: &Session,
+    job: &Name,
+    number: Option<CheckpointNumber>,
+    expected: Vec<ExpectedOperator>,
+    kind: CheckpointKind,
+    detached: bool,
+) -> Result<Opened> {
+    session.ready_to_write()?;
+    let uids: std::io::Result<Vec<Uid>> = (0..limits::OPEN_TRIES).map(|_| Uid::random()).collect();
+    let plan = OpenPlan {
+        job: job.clone(),
+        uids: uids.map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?,
+        writer: session.cache.id(),
+        epoch: None,
+        number,
+        expected,
+        kind,
+        detached,
+        restored_from: None,
+        opened_ms: now_ms(),
+    };
+    let opened = driver::run(&session.store, lifecycle::open::Open::new(plan))?;
+    for (n, why) in &opened.unreadable {
+        log::warn!("{job}/{n} cannot be believed and is not a base: {why}");
+    }
+    Ok(opened)
+}
+
+/// Publishes a checkpoint whose subtasks have all acknowledged.
+///
+/// # Errors
+/// See [`LifecycleError`].
+pub fn complete(session: &Session, job: &Name, number: CheckpointNumber) -> Result<Completed> {
+    session.ready_to_write()?;
+    Ok(driver::run(&session.store, complete_machine::Complete::new(job.clone(), number, now_ms()))?)
+}
+
+/// Gives a checkpoint up. Returns whether it was this call that did.
+///
+/// # Errors
+/// When it is completed, or was never begun.
+pub fn abort(session: &Session, job: &Name, number: CheckpointNumber, reason: &str) -> Result<bool> {
+    session.ready_to_write()?;
+    Ok(driver::run(&session.store, abort_machine::Abort::new(job.clone(), number, reason.to_owned()))?)
+}
+
+/// Takes a directory and publishes it as a checkpoint of one subtask.
+///
+/// # Errors
+/// When the directory is not a whole RocksDB database at rest, or the store fails; nothing is published then.
+pub fn snapshot_directory(
+    session: &Session,
+    request: &SnapshotRequest,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let begun = Instant::now();
+    progress.phase("scan");
+    let scanned = scan(&request.directory)?;
+    let operator = Name::encode(&request.operator);
+    let parallelism = request
+        .subtask
+        .checked_add(1)
+        .filter(|p| *p <= limits::PARALLELISM)
+        .ok_or_else(|| Error::new(Kind::Invalid, format!("subtask {} is out of bounds", request.subtask)))?;
+    let _lock = session.writer_lock(&request.job)?;
+    progress.phase("open");
+    let expected = vec![ExpectedOperator { operator: operator.clone(), parallelism }];
+    if request.subtask > 0 {
+        return Err(Error::new(
+            Kind::Invalid,
+            "a one-shot snapshot is subtask 0: for several subtasks use `ckptfs open`, `ack` and `complete`",
+        ));
+    }
+    let opened = open(session, &request.job, request.number, expected, request.kind, false)?;
+    let task = Task { job: &request.job, number: opened.number, operator: &request.operator, subtask: request.subtask };
+    let result =
+        store_directory(session, &scanned, &opened.intent, &opened.bases, &task, progress).and_then(|mut report| {
+            progress.phase("outcome");
+            complete(session, &request.job, opened.number)?;
+            report.seconds = begun.elapsed().as_secs_f64();
+            report.open_elsewhere.clone_from(&opened.open_elsewhere);
+            report.aborted.clone_from(&opened.aborted);
+            Ok(report)
+        });
+    if let Err(e) = &result {
+        // Uploads stay, for the next attempt to adopt. If this fails too, that attempt will abort the number.
+        if let Err(second) = abort(session, &request.job, opened.number, e.message()) {
+            log::warn!("{}/{} stays open for now: {second}", request.job, opened.number);
+        }
+    }
+    result
+}
+
+/// Takes a directory as one subtask's part of an open checkpoint.
+///
+/// # Errors
+/// When the checkpoint is not open or does not expect the subtask; otherwise as [`snapshot_directory`].
+pub fn acknowledge(
+    session: &Session,
+    request: &SnapshotRequest,
+    number: CheckpointNumber,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let begun = Instant::now();
+    progress.phase("scan");
+    let scanned = scan(&request.directory)?;
+    session.ready_to_write()?;
+    let intent = open_intent(session, &request.job, number)?;
+    ack::expects(&intent, &request.job, number, &Name::encode(&request.operator), request.subtask)?;
+    let bases = bases_of(session, &intent)?;
+    let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
+    let mut report = store_directory(session, &scanned, &intent, &bases, &task, progress)?;
+    report.seconds = begun.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// The intent of a number that is begun and not decided.
+fn open_intent(session: &Session, job: &Name, number: CheckpointNumber) -> Result<Intent> {
+    let no_such = || LifecycleError::NoSuchCheckpoint { job: job.clone(), number };
+    if let Some(outcome) = lifecycle::catalog::outcome(&session.store, job, number)? {
+        return Err(match outcome.verdict {
+            Verdict::Completed(_) => LifecycleError::Completed { job: job.clone(), number },
+            Verdict::Aborted { reason } => LifecycleError::Aborted { job: job.clone(), number, reason },
+        }
+        .into());
+    }
+    lifecycle::catalog::intent(&session.store, job, number)?.ok_or_else(|| no_such().into())
+}
+
+/// The bases that an intent names. They were alive when it was opened, and an open intent keeps them.
+fn bases_of(session: &Session, intent: &Intent) -> Result<Vec<Base>> {
+    let mut bases = Vec::new();
+    for of in &intent.bases {
+        let outcome = lifecycle::catalog::outcome(&session.store, &of.job, of.number)?;
+        let Some(outcome) = outcome.filter(|o| o.place.uid == of.uid) else {
+            let (job, number) = (of.job.clone(), of.number);
+            return Err(LifecycleError::NoSuchCheckpoint { job, number }.into());
+        };
+        let manifest = match outcome.verdict {
+            Verdict::Completed(manifest) => Some(manifest),
+            Verdict::Aborted { .. } => None,
+        };
+        bases.push(Base { of: of.clone(), manifest });
+    }
+    Ok(bases)
+}
+
+struct Task<'a> {
+    job: &'a Name,
+    number: CheckpointNumber,
+    operator: &'a str,
+    subtask: u32,
+}
+
+fn store_directory(
+    session: &Session,
+    scan: &Scan,
+    intent: &Intent,
+    bases: &[Base],
+    task: &Task<'_>,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let operator = Name::encode(task.operator);
+    let base = BaseIndex::load(session, bases, &operator, task.subtask)?;
+    progress.phase("hash and upload");
+    let transfer = Transfer::new(session, scan, &base, intent.place.uid, progress);
+    let contents = contents(scan, &base, &transfer, progress)?;
+    let reused: u64 = scan
+        .files
+        .iter()
+        .zip(&contents)
+        .map(|(f, c)| match c {
+            Content::Base(_) => f.stat.size,
+            Content::Grown(at, ..) => base.entry(*at).map_or(0, |e| e.size),
+            Content::Small(..) | Content::Blob(_) => 0,
+        })
+        .sum();
+    progress.phase("bundle");
+    let packed = pack::pack(session, scan, &base, contents)?;
+    let bundle = if packed.bundle.is_empty() {
+        None
+    } else {
+        Some(transfer.send_bundle(Bytes::copy_from_slice(&packed.bundle))?)
+    };
+    let mut place = Place::new(Role::Task, task.job, task.number.get(), intent.place.uid);
+    place.subtask = Some((operator, task.subtask));
+    let mut manifest = TaskManifest {
+        place,
+        display_name: task.operator.to_owned(),
+        blobs: Vec::new(),
+        files: Vec::new(),
+        logical_bytes: 0,
+        new_bytes: transfer.counts.uploaded.load(Ordering::Relaxed),
+        backend: scan.db_id.clone(),
+        key_groups: None,
+        states: Vec::new(),
+        properties: BTreeMap::new(),
+        other_state: BTreeMap::new(),
+    };
+    packed.fill(&mut manifest, scan, bundle)?;
+    // Everything that the ack names must be durable before the ack is, and the files must have held still until they were read.
+    let counts = transfer.finish()?;
+    scan.check_unchanged()?;
+    progress.phase("ack");
+    let acked = driver::run(&session.store, ack::Ack::new(manifest)?)?;
+    session.cache.put_manifest(&acked.digest, &acked.bytes)?;
+    Ok(SnapshotReport {
+        number: task.number,
+        uid: intent.place.uid,
+        files: acked.manifest.files.len() as u64,
+        logical_bytes: acked.manifest.logical_bytes,
+        new_bytes: acked.manifest.new_bytes,
+        reused_bytes: reused,
+        adopted_bytes: counts.adopted.into_inner(),
+        seconds: 0.0,
+        degraded_links: counts.degraded.into_inner(),
+        open_elsewhere: Vec::new(),
+        aborted: Vec::new(),
+    })
+}
+
+/// Decides about every file and stores the large ones, several at a time.
+fn contents(scan: &Scan, base: &BaseIndex, transfer: &Transfer<'_>, progress: &dyn Progress) -> Result<Vec<Content>> {
+    let mut decisions = Vec::with_capacity(scan.files.len());
+    let mut to_send = Vec::new();
+    for (i, file) in scan.files.iter().enumerate() {
+        let decision = decide(scan, file, base)?;
+        if matches!(decision, Decision::Send) {
+            to_send.push(i);
+        }
+        decisions.push(decision);
+    }
+    let ahead = to_send.iter().filter_map(|i| scan.files.get(*i)).map(|f| f.stat.size).sum();
+    progress.plan(to_send.len() as u64, ahead);
+    let stored = driver::parallel(to_send, |i| match scan.files.get(i) {
+        Some(file) => transfer.store(file).map(|s| (i, s)),
+        None => Err(Error::new(Kind::Other, "internal: a file of the scan is not in it")),
+    })?;
+    let mut stored: BTreeMap<usize, Stored> = stored.into_iter().collect();
+    let mut contents = Vec::with_capacity(decisions.len());
+    for (i, (file, decision)) in scan.files.iter().zip(decisions).enumerate() {
+        contents.push(match (decision, stored.remove(&i)) {
+            (Decision::Reuse(at), _) | (Decision::Send, Some(Stored::Base(at))) => Content::Base(at),
+            (Decision::Send, Some(Stored::Blob(sent))) => Content::Blob(sent),
+            (Decision::Send, Some(Stored::Grown { base, digest, rest })) => Content::Grown(base, digest, rest),
+            (Decision::Pack { bytes, digest }, _) => match super::transfer::grown_from(base, file, &bytes) {
+                Some((at, front)) => {
+                    let rest = bytes.get(front..).unwrap_or_default().to_vec();
+                    Content::Grown(at, digest, super::transfer::Rest::Bytes(rest))
+                }
+                None => Content::Small(bytes, digest),
+            },
+            (Decision::Send, None) => return Err(Error::new(Kind::Other, "internal: a file was not stored")),
+        });
+    }
+    Ok(contents)
+}
