@@ -28,6 +28,7 @@ mod manifest;
 mod open;
 mod probed;
 mod range;
+mod scrub;
 mod stage;
 pub mod tree;
 
@@ -45,6 +46,7 @@ use crate::types::{Digest, Name, Uid};
 pub use error::{CacheError, Result};
 pub use evict::Evicted;
 pub use link::{Batch, LinkedIn};
+pub use scrub::Scrubbed;
 
 /// How a cache is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

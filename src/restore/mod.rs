@@ -1,1 +1,9 @@
-//! From a checkpoint to a running database.
+//! From a checkpoint to a running database, and the questions that people ask before: what is in it, is it whole.
+
+pub mod copy;
+pub mod inspect;
+pub mod select;
+pub mod verify;
+
+pub use copy::{CopyReport, copy};
+pub use select::Selection;
