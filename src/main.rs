@@ -1,3 +1,7 @@
-//! The `ckptfs` command.
+//! The `ckptfs` command: arguments in, one library call, words out.
 
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

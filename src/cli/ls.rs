@@ -1,0 +1,113 @@
+//! `ls`: jobs, or a job's checkpoints.
+
+use ckptfs::engine::session::open_store;
+use ckptfs::error::{Error, Kind, Result};
+use ckptfs::format::CheckpointKind;
+use ckptfs::lifecycle::{Catalog, Checkpoint, JobListing};
+use ckptfs::restore::select::job_name;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::exit::Exit;
+use super::words;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this job's checkpoints
+    job: Option<String>,
+}
+
+fn kind(c: &Checkpoint) -> &'static str {
+    match c.manifest.kind {
+        CheckpointKind::Checkpoint => "checkpoint",
+        CheckpointKind::Savepoint => "savepoint",
+    }
+}
+
+fn checkpoint_json(c: &Checkpoint) -> Value {
+    json!({
+        "checkpoint": c.number.to_string(),
+        "number": c.number.get(),
+        "uid": c.uid,
+        "kind": kind(c),
+        "completed_ms": c.manifest.completed_ms,
+        "subtasks": c.manifest.subtasks.len(),
+        "files": c.manifest.files,
+        "logical_bytes": c.manifest.logical_bytes,
+        "new_bytes": c.manifest.new_bytes,
+    })
+}
+
+/// What cannot be believed is never passed over in silence.
+pub(crate) fn tell_unreadable(listing: &JobListing) -> bool {
+    for (n, why) in &listing.unreadable {
+        words::tell(false, &format!("{}/{n} is left out: {why}", listing.job));
+    }
+    !listing.unreadable.is_empty()
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
+    let (store, ..) = open_store(&context.options())?;
+    let catalog = Catalog::new(store);
+    let damaged = match &args.job {
+        Some(job) => job_table(context, &catalog, job)?,
+        None => jobs_table(context, &catalog)?,
+    };
+    Ok(if damaged { Exit::Damage } else { Exit::Done })
+}
+
+fn jobs_table(context: &Context, catalog: &Catalog) -> Result<bool> {
+    let mut rows = vec![["JOB", ">CHECKPOINTS", "LATEST", ">LOGICAL", "COMPLETED (UTC)"].map(str::to_owned).to_vec()];
+    let mut values = Vec::new();
+    let mut damaged = false;
+    for job in catalog.jobs()? {
+        let listing = catalog.job(&job)?;
+        damaged |= tell_unreadable(&listing);
+        let Some(latest) = listing.latest() else { continue };
+        let count = listing.visible().count();
+        rows.push(vec![
+            job.to_string(),
+            count.to_string(),
+            latest.number.to_string(),
+            words::size(latest.manifest.logical_bytes),
+            words::time(latest.manifest.completed_ms),
+        ]);
+        values.push(json!({ "job": job.as_str(), "checkpoints": count, "latest": checkpoint_json(latest) }));
+    }
+    if context.json {
+        words::json(&Value::Array(values))?;
+    } else if rows.len() > 1 {
+        words::table(&rows)?;
+    } else {
+        words::tell(context.quiet, "no completed checkpoint yet");
+    }
+    Ok(damaged)
+}
+
+fn job_table(context: &Context, catalog: &Catalog, name: &str) -> Result<bool> {
+    let job = job_name(name.trim_end_matches('/'))?;
+    let listing = catalog.job(&job)?;
+    let damaged = tell_unreadable(&listing);
+    if listing.checkpoints.is_empty() && listing.open.is_empty() && !damaged {
+        return Err(Error::new(Kind::NotFound, format!("there is no job {job}: `ckptfs ls` lists the jobs")));
+    }
+    if context.json {
+        words::json(&Value::Array(listing.visible().map(checkpoint_json).collect()))?;
+        return Ok(damaged);
+    }
+    let head = ["CHECKPOINT", "KIND", "COMPLETED (UTC)", ">SUBTASKS", ">FILES", ">LOGICAL", ">NEW"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(listing.visible().map(|c| {
+        vec![
+            c.number.to_string(),
+            kind(c).to_owned(),
+            words::time(c.manifest.completed_ms),
+            c.manifest.subtasks.len().to_string(),
+            c.manifest.files.to_string(),
+            words::size(c.manifest.logical_bytes),
+            words::size(c.manifest.new_bytes),
+        ]
+    }));
+    words::table(&rows)?;
+    Ok(damaged)
+}

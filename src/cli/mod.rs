@@ -1,0 +1,176 @@
+//! The command line: one file per verb.
+
+mod abort;
+mod ack;
+mod complete;
+#[cfg(feature = "rocksdb")]
+mod demo;
+mod diff;
+mod du;
+mod exit;
+mod ls;
+mod mount;
+mod open;
+mod path;
+mod restore;
+mod show;
+mod snapshot;
+mod umount;
+mod verify;
+mod words;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ckptfs::engine::SessionOptions;
+use ckptfs::error::Result;
+use clap::{ArgAction, Parser, Subcommand};
+
+/// Checkpoints of stateful stream processors: cheap to take, safe to keep, open at once.
+#[derive(Debug, Parser)]
+#[command(name = "ckptfs", version, max_term_width = 100, propagate_version = true)]
+struct Args {
+    /// The store: file:///path, s3://bucket/prefix, gs://... or az://... Default: file:// under the user's data directory
+    #[arg(long, global = true, env = "CKPTFS_STORE", value_name = "URL")]
+    store: Option<String>,
+    /// The cache of local files. Default: the user's cache directory, or one on the device of the directory that is snapshotted
+    #[arg(long, global = true, env = "CKPTFS_CACHE", value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Print JSON for scripts instead of tables for people
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say more; twice for everything
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
+    /// Say only what went wrong
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Use a file:// store on NFS, SMB, 9p or FUSE. It risks lost checkpoints: those do not keep what link, rename and fsync promise
+    #[arg(long, global = true)]
+    allow_unsafe_file_system: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show a store's checkpoints as a read-only directory
+    Mount(mount::Args),
+    /// Unmount, wait for the daemon, heal a dead mount
+    Umount(umount::Args),
+    /// Take a RocksDB checkpoint (or a stopped database's directory) as a checkpoint of a job
+    Snapshot(snapshot::Args),
+    /// Begin a checkpoint that several processes or hosts will acknowledge
+    Open(open::Args),
+    /// Store a directory as one subtask's part of an open checkpoint
+    Ack(ack::Args),
+    /// Publish a checkpoint whose subtasks have all acknowledged
+    Complete(complete::Args),
+    /// Give an open checkpoint up
+    Abort(abort::Args),
+    /// List jobs, or a job's checkpoints
+    Ls(ls::Args),
+    /// Show what a checkpoint consists of
+    Show(show::Args),
+    /// Compare two checkpoints file by file
+    Diff(diff::Args),
+    /// Logical, new and unique bytes
+    Du(du::Args),
+    /// Print the path of a checkpoint below the mount, with `latest` resolved
+    Path(path::Args),
+    /// Bring a checkpoint back as a local directory
+    Restore(restore::Args),
+    /// Check that every reference resolves; with --read, that every byte is right
+    Verify(verify::Args),
+    /// Watch a job take checkpoints, die, and be restored from the mount
+    #[cfg(feature = "rocksdb")]
+    Demo(demo::Args),
+}
+
+/// What every verb gets.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    /// The store's URL, where one was given.
+    pub(crate) store: Option<String>,
+    /// The cache's directory, where one was given.
+    pub(crate) cache: Option<PathBuf>,
+    /// JSON instead of tables.
+    pub(crate) json: bool,
+    /// Only errors.
+    pub(crate) quiet: bool,
+    /// How much more to say.
+    pub(crate) verbose: u8,
+    allow_unsafe_file_system: bool,
+}
+
+impl Context {
+    /// Options for a verb that reads.
+    pub(crate) fn options(&self) -> SessionOptions {
+        SessionOptions {
+            store: self.store.clone(),
+            cache: self.cache.clone(),
+            near: None,
+            create: false,
+            allow_unsafe_file_system: self.allow_unsafe_file_system,
+        }
+    }
+}
+
+/// Parses, runs, and turns the result into an exit code.
+pub(crate) fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) => return exit::usage(&e),
+    };
+    log_to_stderr(args.verbose, args.quiet);
+    if let Err(e) = ckptfs::local::process::set_not_dumpable() {
+        log::debug!("credentials may stand in a core dump: {e}");
+    }
+    let context = Context {
+        store: args.store,
+        cache: args.cache,
+        json: args.json,
+        quiet: args.quiet,
+        verbose: args.verbose,
+        allow_unsafe_file_system: args.allow_unsafe_file_system,
+    };
+    exit::code(run(&context, args.verb))
+}
+
+fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
+    match verb {
+        Verb::Mount(args) => mount::run(context, &args),
+        Verb::Umount(args) => umount::run(context, &args),
+        Verb::Snapshot(args) => snapshot::run(context, &args),
+        Verb::Open(args) => open::run(context, &args),
+        Verb::Ack(args) => ack::run(context, &args),
+        Verb::Complete(args) => complete::run(context, &args),
+        Verb::Abort(args) => abort::run(context, &args),
+        Verb::Ls(args) => ls::run(context, &args),
+        Verb::Show(args) => show::run(context, &args),
+        Verb::Diff(args) => diff::run(context, &args),
+        Verb::Du(args) => du::run(context, &args),
+        Verb::Path(args) => path::run(context, &args),
+        Verb::Restore(args) => restore::run(context, &args),
+        Verb::Verify(args) => verify::run(context, &args),
+        #[cfg(feature = "rocksdb")]
+        Verb::Demo(args) => demo::run(context, &args),
+    }
+}
+
+fn log_to_stderr(verbose: u8, quiet: bool) {
+    let level = match (quiet, verbose) {
+        (true, _) => log::LevelFilter::Error,
+        (false, 0) => log::LevelFilter::Warn,
+        (false, 1) => log::LevelFilter::Info,
+        (false, 2) => log::LevelFilter::Debug,
+        (false, _) => log::LevelFilter::Trace,
+    };
+    // Only our own: libraries below may log requests with their headers.
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(log::LevelFilter::Off).filter_module("ckptfs", level).format_target(false);
+    if verbose == 0 {
+        builder.format_timestamp(None);
+    }
+    builder.init();
+}

@@ -1,0 +1,150 @@
+//! `mount`: shows a store's checkpoints as a read-only directory, in the foreground or as a daemon.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ckptfs::engine::Session;
+use ckptfs::error::{Error, Kind, Result};
+use ckptfs::fuse::{self, MountRequest, Mounted};
+use ckptfs::local::process::{self, ReadyPipe, Started};
+use ckptfs::view::{Live, View};
+
+use super::Context;
+use super::exit::Exit;
+use super::words;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// An empty directory
+    mountpoint: PathBuf,
+    /// Go into the background once the mount answers
+    #[arg(long)]
+    daemon: bool,
+    /// Let other users read everything
+    #[arg(long)]
+    allow_other: bool,
+    /// Show everything as owned by this user; implies --allow-other
+    #[arg(long)]
+    uid: Option<u32>,
+    /// Show everything as owned by this group
+    #[arg(long)]
+    gid: Option<u32>,
+    /// Serve every read by the daemon instead of the kernel
+    #[arg(long)]
+    no_passthrough: bool,
+}
+
+/// How long a daemon may take to answer: a store's deadline and some more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
+    let ready = ReadyPipe::inherited();
+    if args.daemon && ready.is_none() {
+        return daemon(context, args);
+    }
+    match serve(context, args) {
+        Ok((mounted, _lock)) => {
+            if let Some(ready) = ready {
+                // A parent that went away does not matter to the mount.
+                let _ = ready.ready();
+            } else {
+                words::tell(context.quiet, &format!("mounted at {}; Ctrl-C or `ckptfs umount` ends it", args.mountpoint.display()));
+            }
+            mounted.wait_or_signal()?;
+            Ok(Exit::Done)
+        }
+        Err(e) => {
+            if let Some(ready) = ready {
+                let _ = ready.failed(&format!("{e:#}"));
+            }
+            Err(e)
+        }
+    }
+}
+
+fn serve(context: &Context, args: &Args) -> Result<(Mounted, ckptfs::local::lock::FileLock)> {
+    let session = Session::open(&context.options())?;
+    let lock = session.cache.daemon_lock()?;
+    if let Err(e) = process::raise_open_files(1 << 20) {
+        log::info!("the limit on open files stays as it is: {e}");
+    }
+    let request = MountRequest {
+        mountpoint: args.mountpoint.clone(),
+        allow_other: args.allow_other || args.uid.is_some(),
+        uid: args.uid,
+        gid: args.gid,
+        passthrough: !args.no_passthrough,
+    };
+    let view = View::new(Live::new(session.catalog.clone(), session.cache.clone()));
+    let mounted = fuse::mount(&request, view)?;
+    Ok((mounted, lock))
+}
+
+/// Starts this program anew, detached, and waits for its word.
+fn daemon(context: &Context, args: &Args) -> Result<Exit> {
+    let fail = |what: &str, e: std::io::Error| Error::with_source(Kind::Other, format!("cannot {what}: {e}"), e);
+    let exe = std::env::current_exe().map_err(|e| fail("find the program itself", e))?;
+    let absolute = |p: &Path| std::path::absolute(p).map_err(|e| fail("resolve a path", e));
+    // The child runs in `/`: every path must be absolute.
+    let mut command: Vec<OsString> = Vec::new();
+    let mut push = |items: &[OsString]| command.extend_from_slice(items);
+    if let Some(store) = &context.store {
+        let store = if store.contains("://") { store.clone().into() } else { absolute(Path::new(store))?.into_os_string() };
+        push(&["--store".into(), store]);
+    }
+    if let Some(cache) = &context.cache {
+        push(&["--cache".into(), absolute(cache)?.into_os_string()]);
+    }
+    for _ in 0..context.verbose {
+        push(&["--verbose".into()]);
+    }
+    if context.allow_unsafe_file_system {
+        push(&["--allow-unsafe-file-system".into()]);
+    }
+    push(&["mount".into(), "--daemon".into()]);
+    if args.allow_other {
+        push(&["--allow-other".into()]);
+    }
+    if args.no_passthrough {
+        push(&["--no-passthrough".into()]);
+    }
+    for (flag, value) in [("--uid", args.uid), ("--gid", args.gid)] {
+        if let Some(value) = value {
+            push(&[flag.into(), value.to_string().into()]);
+        }
+    }
+    push(&[absolute(&args.mountpoint)?.into_os_string()]);
+    let session_log = log_file(context)?;
+    let child = process::spawn_detached(&exe, &command, session_log.as_ref().map(|(f, _)| f))?;
+    let pid = child.pid;
+    let log = session_log.map(|(_, path)| path);
+    let see = log.as_ref().map(|p| format!(" (its words are in {})", p.display())).unwrap_or_default();
+    match child.wait(PATIENCE).map_err(|e| fail("hear from the daemon", e))? {
+        Started::Ready => {
+            words::tell(context.quiet, &format!("mounted at {}, served by process {pid}{see}", args.mountpoint.display()));
+            Ok(Exit::Done)
+        }
+        Started::Failed(message) => Err(Error::new(Kind::Other, message)),
+        Started::Died => Err(Error::new(Kind::Other, format!("the daemon ended without a word{see}"))),
+        Started::Silent => {
+            let _ = process::terminate(pid);
+            Err(Error::new(Kind::Unavailable, format!("the mount did not answer within {} s{see}", PATIENCE.as_secs())))
+        }
+    }
+}
+
+/// The daemon's words go to `daemon.log` in the cache.
+fn log_file(context: &Context) -> Result<Option<(std::fs::File, PathBuf)>> {
+    let session = Session::open(&context.options())?;
+    let path = session.cache.path().join("daemon.log");
+    let mut options = std::fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::mode(options.append(true).create(true), 0o600);
+    match options.open(&path) {
+        Ok(file) => Ok(Some((file, path))),
+        Err(e) => {
+            log::warn!("the daemon's words are lost: cannot open {}: {e}", path.display());
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `show`: what a checkpoint consists of.
+
+use ckptfs::engine::Session;
+use ckptfs::error::Result;
+use ckptfs::restore::inspect::{manifests, usage};
+use ckptfs::restore::{Selection, select};
+use serde_json::json;
+
+use super::Context;
+use super::exit::Exit;
+use super::words;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// JOB/chk-N, or JOB/chk-N/OPERATOR/SUBTASK for its files
+    checkpoint: String,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
+    let selection = Selection::parse(&args.checkpoint)?;
+    let session = Session::open(&context.options())?;
+    let checkpoint = selection.resolve(&session.catalog)?;
+    if selection.subtask.is_some() {
+        return files(context, &session, &selection, &checkpoint);
+    }
+    let jobs = session.catalog.jobs()?;
+    let listings: Vec<_> = jobs.iter().map(|j| session.catalog.job(j)).collect::<std::result::Result<_, _>>()?;
+    let unique = usage(&session, &listings)?;
+    let unique = unique.checkpoints.get(&(checkpoint.job.clone(), checkpoint.number)).copied().unwrap_or_default();
+    let m = &checkpoint.manifest;
+    if context.json {
+        let mut value = serde_json::to_value(&**m)
+            .map_err(|e| ckptfs::error::Error::with_source(ckptfs::error::Kind::Other, "cannot make JSON", e))?;
+        if let Some(object) = value.as_object_mut() {
+            object.insert("job".to_owned(), json!(checkpoint.job.as_str()));
+            object.insert("checkpoint".to_owned(), json!(checkpoint.number.to_string()));
+            object.insert("uid".to_owned(), json!(checkpoint.uid));
+            object.insert("unique_bytes".to_owned(), json!(unique.unique));
+        }
+        words::json(&value)?;
+        return Ok(Exit::Done);
+    }
+    words::line(&format!("{}/{}", checkpoint.job, checkpoint.number))?;
+    let bases: Vec<String> = m.bases.iter().map(|b| format!("{}/{}", b.job, b.number)).collect();
+    let kind = format!("{:?}", m.kind).to_lowercase();
+    for (name, value) in [
+        ("kind", kind),
+        ("uid", checkpoint.uid.to_string()),
+        ("completed", format!("{} UTC, {} ms after it was opened", words::time(m.completed_ms), m.completed_ms.saturating_sub(m.opened_ms))),
+        ("epoch", m.epoch.to_string()),
+        ("writer", m.writer.to_string()),
+        ("bases", if bases.is_empty() { "none".to_owned() } else { bases.join(", ") }),
+        ("files", m.files.to_string()),
+        ("logical", words::size(m.logical_bytes)),
+        ("new", words::size(m.new_bytes)),
+        ("unique", words::size(unique.unique)),
+    ] {
+        words::line(&format!("  {name:10} {value}"))?;
+    }
+    let mut rows =
+        vec![["OPERATOR", ">SUBTASK", ">FILES", ">LOGICAL", ">NEW", ">BUNDLES", "NAME"].map(str::to_owned).to_vec()];
+    for (entry, manifest) in m.subtasks.iter().zip(manifests(&session, &checkpoint)?) {
+        rows.push(vec![
+            entry.operator.to_string(),
+            entry.subtask.to_string(),
+            entry.files.to_string(),
+            words::size(entry.logical_bytes),
+            words::size(entry.new_bytes),
+            manifest.blobs.iter().filter(|b| b.bundle).count().to_string(),
+            entry.display_name.clone(),
+        ]);
+    }
+    words::table(&rows)?;
+    Ok(Exit::Done)
+}
+
+fn files(
+    context: &Context,
+    session: &Session,
+    selection: &Selection,
+    checkpoint: &ckptfs::lifecycle::Checkpoint,
+) -> Result<Exit> {
+    let mut rows = vec![["PATH", ">SIZE", "STORED", "COLUMN FAMILY", ">LEVEL", "DIGEST"].map(str::to_owned).to_vec()];
+    let mut values = Vec::new();
+    for entry in selection.subtasks(checkpoint)? {
+        let manifest = select::task_manifest(session, checkpoint, entry)?;
+        for f in &manifest.files {
+            let bundled = f.extents.iter().filter_map(|e| manifest.blobs.get(e.blob as usize)).any(|b| b.bundle);
+            let stored = match (bundled, f.extents.len()) {
+                (false, 1) => "own blob".to_owned(),
+                (_, 0 | 1) => "bundle".to_owned(),
+                (_, n) => format!("{n} extents"),
+            };
+            let sst = f.sst.as_ref();
+            rows.push(vec![
+                f.path.to_string(),
+                words::size(f.size),
+                stored,
+                sst.map(|s| s.column_family.clone()).unwrap_or_default(),
+                sst.map(|s| s.level.to_string()).unwrap_or_default(),
+                f.digest.to_string().chars().take(16).collect(),
+            ]);
+        }
+        if context.json {
+            values.push(serde_json::to_value(&*manifest).unwrap_or_default());
+        }
+    }
+    if context.json {
+        words::json(&serde_json::Value::Array(values))?;
+    } else {
+        words::table(&rows)?;
+    }
+    Ok(Exit::Done)
+}

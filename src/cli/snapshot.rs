@@ -1,0 +1,125 @@
+//! `snapshot`: a directory becomes a checkpoint in one shot.
+
+use std::path::PathBuf;
+
+use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_directory};
+use ckptfs::error::Result;
+use ckptfs::format::CheckpointKind;
+use ckptfs::restore::select::job_name;
+use ckptfs::types::{CheckpointNumber, Name};
+use serde_json::json;
+
+use super::Context;
+use super::exit::Exit;
+use super::words;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The job that the checkpoint belongs to
+    #[arg(long, value_name = "JOB")]
+    job: String,
+    /// A native RocksDB checkpoint, or the directory of a stopped database
+    directory: PathBuf,
+    /// The operator's name on the mount
+    #[arg(long, default_value = "db")]
+    operator: String,
+    /// The subtask's index
+    #[arg(long, default_value_t = 0)]
+    subtask: u32,
+    /// The user owns it: policy never expires it
+    #[arg(long)]
+    savepoint: bool,
+    /// The checkpoint's number; default: the next. Numbers are never used twice
+    #[arg(long, value_name = "N", value_parser = number)]
+    number: Option<CheckpointNumber>,
+}
+
+/// A number as people write it: `42` or `chk-42`.
+pub(crate) fn number(text: &str) -> std::result::Result<CheckpointNumber, String> {
+    let text = if text.starts_with("chk-") { text.to_owned() } else { format!("chk-{text}") };
+    text.parse().map_err(|e: ckptfs::types::number::NumberError| e.to_string())
+}
+
+/// Opens store and cache for a verb that may create them.
+pub(crate) fn session(context: &Context, near: Option<PathBuf>) -> Result<Session> {
+    let session = Session::open(&SessionOptions { near, create: true, ..context.options() })?;
+    if session.created {
+        words::tell(context.quiet, &format!("created the store {}", session.store.url()));
+    }
+    Ok(session)
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
+    let job = job_name(&args.job)?;
+    // Before a store is created for a directory that cannot be stored.
+    ckptfs::engine::scan::scan(&args.directory)?;
+    let session = session(context, Some(args.directory.clone()))?;
+    let request = SnapshotRequest {
+        job: job.clone(),
+        directory: args.directory.clone(),
+        operator: args.operator.clone(),
+        subtask: args.subtask,
+        kind: if args.savepoint { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint },
+        number: args.number,
+    };
+    let bar = words::Bar::new(context.quiet);
+    let report = snapshot_directory(&session, &request, &bar)?;
+    bar.finish();
+    report_words(context, &session, &job, &report);
+    if context.json {
+        words::json(&report_json(&job, &report))?;
+    } else {
+        words::line(&report.number.to_string())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The line that a snapshot ends with, and what a person should know besides.
+pub(crate) fn report_words(context: &Context, session: &Session, job: &Name, report: &SnapshotReport) {
+    for n in &report.aborted {
+        words::tell(context.quiet, &format!("{job}/{n} was left open by a process that ended; it was aborted and its uploads adopted"));
+    }
+    for n in &report.open_elsewhere {
+        words::tell(
+            context.quiet,
+            &format!("{job}/{n} is open elsewhere; `ckptfs complete`, `ckptfs abort` or a take-over ends it"),
+        );
+    }
+    if report.degraded_links > 0 {
+        let cache = session.cache.path().display();
+        words::tell(
+            context.quiet,
+            &format!("{} files were copied into the cache {cache} instead of linked: it lies on another file system, or they belong to another user", report.degraded_links),
+        );
+    }
+    let adopted = if report.adopted_bytes > 0 { format!(", adopted {}", words::size(report.adopted_bytes)) } else { String::new() };
+    words::tell(
+        context.quiet,
+        &format!(
+            "{job}/{}: {} files, logical {}, new {}, reused {}{adopted}, {:.2} s",
+            report.number,
+            report.files,
+            words::size(report.logical_bytes),
+            words::size(report.new_bytes),
+            words::size(report.reused_bytes),
+            report.seconds
+        ),
+    );
+}
+
+/// The same for scripts.
+pub(crate) fn report_json(job: &Name, report: &SnapshotReport) -> serde_json::Value {
+    json!({
+        "job": job.as_str(),
+        "checkpoint": report.number.to_string(),
+        "number": report.number.get(),
+        "uid": report.uid,
+        "files": report.files,
+        "logical_bytes": report.logical_bytes,
+        "new_bytes": report.new_bytes,
+        "reused_bytes": report.reused_bytes,
+        "adopted_bytes": report.adopted_bytes,
+        "degraded_links": report.degraded_links,
+        "seconds": report.seconds,
+    })
+}

@@ -1,0 +1,157 @@
+//! Words for people: sizes, times, tables, progress bars. Whatever came from a store is cleaned before it reaches a terminal.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ckptfs::engine::Progress;
+use ckptfs::error::{Error, Kind, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+
+/// Control and direction characters become `?`, so that no name can move the cursor or turn a line around.
+pub(crate) fn clean(text: &str) -> String {
+    let hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    text.chars().map(|c| if (c.is_control() && c != '\n') || hidden(c) { '?' } else { c }).collect()
+}
+
+/// `1.5 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut unit = 0;
+    let mut whole = bytes;
+    let mut rest = 0;
+    while whole >= 1024 && unit + 1 < UNITS.len() {
+        rest = whole % 1024;
+        whole /= 1024;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    if unit == 0 { format!("{whole} {name}") } else { format!("{whole}.{} {name}", rest * 10 / 1024) }
+}
+
+/// `2026-11-29 16:18:00` in UTC, from milliseconds since 1970.
+pub(crate) fn time(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Days to civil date, after Howard Hinnant's algorithm; the era begins on 0000-03-01.
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let doe = z % 146_097;
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    let (h, m, s) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}")
+}
+
+/// Prints a line to standard output.
+pub(crate) fn line(text: &str) -> Result<()> {
+    writeln!(std::io::stdout().lock(), "{text}")
+        .map_err(|e| Error::with_source(Kind::Other, format!("cannot write to standard output: {e}"), e))
+}
+
+/// Prints a JSON value to standard output.
+pub(crate) fn json(value: &Value) -> Result<()> {
+    line(&serde_json::to_string_pretty(value).map_err(|e| Error::with_source(Kind::Other, "cannot make JSON", e))?)
+}
+
+/// Tells a person on standard error.
+pub(crate) fn tell(quiet: bool, text: &str) {
+    if !quiet {
+        let _ = writeln!(std::io::stderr().lock(), "{}", clean(text));
+    }
+}
+
+/// A table: the first row is the head; columns whose head starts with `>` are aligned to the right.
+pub(crate) fn table(rows: &[Vec<String>]) -> Result<()> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let right: Vec<bool> =
+        (0..columns).map(|c| rows.first().and_then(|r| r.get(c)).is_some_and(|h| h.starts_with('>'))).collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .enumerate()
+        .map(|(i, row)| row.iter().map(|t| clean(if i == 0 { t.trim_start_matches('>') } else { t })).collect())
+        .collect();
+    let width = |c: usize| cells.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in &cells {
+        let mut text = String::new();
+        for ((cell, width), right) in row.iter().zip(&widths).zip(&right) {
+            let pad = " ".repeat(width - cell.chars().count());
+            text.push_str(&if *right { format!("{pad}{cell}  ") } else { format!("{cell}{pad}  ") });
+        }
+        line(text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A progress bar on a terminal, nothing elsewhere.
+pub(crate) struct Bar(Option<Mutex<ProgressBar>>);
+
+impl Bar {
+    /// A bar, unless standard error is not a terminal or only errors are wanted.
+    pub(crate) fn new(quiet: bool) -> Self {
+        if quiet || !std::io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{msg:16} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(Some(Mutex::new(bar)))
+    }
+
+    fn with(&self, f: impl FnOnce(&ProgressBar)) {
+        if let Some(Ok(bar)) = self.0.as_ref().map(Mutex::lock) {
+            f(&bar);
+        }
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn finish(&self) {
+        self.with(ProgressBar::finish_and_clear);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Progress for Bar {
+    fn plan(&self, _files: u64, bytes: u64) {
+        self.with(|bar| bar.set_length(bytes));
+    }
+
+    fn phase(&self, name: &str) {
+        self.with(|bar| bar.set_message(name.to_owned()));
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.with(|bar| bar.inc(bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!([0, 1023, 1024, 1536, 1 << 30].map(size), ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 GiB"]);
+        assert_eq!(size(u64::MAX), "15.9 EiB");
+        assert_eq!(time(0), "1970-01-01 00:00:00");
+        assert_eq!(time(951_782_400_000), "2000-02-29 00:00:00");
+        assert_eq!(time(1_796_000_000_123), "2026-11-29 23:33:20");
+    }
+
+    #[test]
+    fn nothing_moves_the_cursor() {
+        assert_eq!(clean("a\u{1b}[2Jb\u{202e}c\rd"), "a?[2Jb?c?d");
+    }
+}
