@@ -22,7 +22,7 @@ mod tree;
 mod xattr;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 pub use error::ViewError;
 pub use inode::ROOT;
@@ -75,6 +75,14 @@ pub struct Names {
     pub lasting: Lasting,
 }
 
+impl Names {
+    /// Inode of the directory.
+    #[must_use]
+    pub fn directory(&self) -> u64 {
+        self.ino
+    }
+}
+
 /// One of the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
@@ -103,7 +111,7 @@ struct Core {
     source: Box<dyn Source>,
     inodes: inode::Inodes,
     jobs: Jobs,
-    sink: OnceLock<Sink>,
+    sink: RwLock<Option<Sink>>,
     /// Bytes of all files that are known, each counted once.
     file_bytes: AtomicU64,
     newest_ms: AtomicU64,
@@ -176,7 +184,7 @@ impl View {
             source: Box::new(source),
             inodes: inode::Inodes::default(),
             jobs: Jobs::default(),
-            sink: OnceLock::new(),
+            sink: RwLock::default(),
             file_bytes: AtomicU64::new(0),
             newest_ms: AtomicU64::new(0),
             silent: AtomicBool::new(false),
@@ -185,9 +193,9 @@ impl View {
         Self(Arc::new(core))
     }
 
-    /// Tells `sink` which names to forget. Only the first call counts. The sink must not wait for the view.
+    /// Tells `sink` from now on which names to forget. It must not wait for the view.
     pub fn on_invalidation(&self, sink: impl Fn(Invalidation) + Send + Sync + 'static) {
-        let _ = self.0.sink.set(Box::new(sink));
+        *self.0.sink.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(sink));
     }
 
     /// What `stat` tells. From memory.
@@ -266,6 +274,12 @@ impl View {
         {
             self.0.invalidate(parent, name);
         }
+    }
+
+    /// Whether a number is a lazy one: given out before the file was local.
+    #[must_use]
+    pub fn is_lazy(ino: u64) -> bool {
+        inode::is_lazy(ino)
     }
 
     /// Where a symbolic link points. From memory.

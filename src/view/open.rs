@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::error::ViewError;
 use super::node::{Blob, Node, StateFile, Text};
@@ -158,7 +158,7 @@ impl Core {
     }
 
     pub(super) fn invalidate(&self, parent: u64, name: &str) {
-        if let Some(sink) = self.sink.get() {
+        if let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner) {
             sink(Invalidation { parent, name: name.to_owned() });
         }
     }
