@@ -56,7 +56,9 @@ impl Filesystem for Adapter {
             // Depth 1 keeps overlayfs possible on top of us.
             if !stacked || config.set_max_stack_depth(1).is_err() {
                 self.0.modes.disable();
-                log::warn!("this kernel has no FUSE passthrough (Linux 6.9 and later have): the daemon serves all files");
+                log::warn!(
+                    "this kernel has no FUSE passthrough (Linux 6.9 and later have): the daemon serves all files"
+                );
             }
         }
         let _ = config.set_max_background(MAX_BACKGROUND);
@@ -307,16 +309,7 @@ impl Filesystem for Adapter {
         reply.error(Errno::EROFS);
     }
 
-    fn rename(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: INodeNo,
-        _: &OsStr,
-        _: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
+    fn rename(&self, _: &Request, _: INodeNo, _: &OsStr, _: INodeNo, _: &OsStr, _: RenameFlags, reply: ReplyEmpty) {
         reply.error(Errno::EROFS);
     }
 

@@ -213,9 +213,14 @@ impl Inner {
         let mib = u32::try_from(size >> 20).unwrap_or(u32::MAX);
         let patience = METADATA_PATIENCE.saturating_add(PATIENCE_PER_MIB.saturating_mul(mib));
         let (this, view) = (self.clone(), self.view.clone());
-        self.pool.run(patience, reply, move || view.open(ino), move |reply, result| {
-            this.answer_open(ino, reply, result);
-        });
+        self.pool.run(
+            patience,
+            reply,
+            move || view.open(ino),
+            move |reply, result| {
+                this.answer_open(ino, reply, result);
+            },
+        );
     }
 
     fn answer_open(&self, ino: u64, reply: ReplyOpen, result: Result<Opened, ViewError>) {

@@ -59,11 +59,7 @@ pub(super) fn notes() -> (Sender<Note>, Receiver<Note>) {
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn start(
-    notes: Receiver<Note>,
-    kernel: impl Kernel,
-    counters: Arc<Counters>,
-) -> io::Result<JoinHandle<()>> {
+pub(super) fn start(notes: Receiver<Note>, kernel: impl Kernel, counters: Arc<Counters>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("ckptfs-notify".to_owned()).spawn(move || run(&notes, &kernel, &counters))
 }
 

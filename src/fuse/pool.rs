@@ -130,10 +130,7 @@ impl Pool {
         if !state.timer {
             state.timer = self.spawn("ckptfs-timer", Shared::keep_time);
         }
-        if state.queue.len() > state.idle
-            && state.threads < WORKERS
-            && self.spawn("ckptfs-worker", Shared::serve)
-        {
+        if state.queue.len() > state.idle && state.threads < WORKERS && self.spawn("ckptfs-worker", Shared::serve) {
             state.threads += 1;
         }
         drop(state);

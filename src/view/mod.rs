@@ -12,6 +12,7 @@ mod error;
 mod flight;
 mod inode;
 mod job;
+mod live;
 mod node;
 mod open;
 mod source;

@@ -136,6 +136,8 @@ pub(super) struct StateFile {
     pub(super) task: Arc<Task>,
     /// Its place in the manifest's list.
     pub(super) index: usize,
+    /// Whether it was opened before: then looking for it costs a few system calls, and never reading it once more.
+    pub(super) seen: AtomicBool,
 }
 
 impl StateFile {

@@ -63,6 +63,10 @@ impl Core {
                 self.completed(blob);
                 if inode::is_lazy(ino) { Content::Served(file) } else { Content::Local(file) }
             }
+            Node::File(state) => {
+                state.seen.store(true, Ordering::Relaxed);
+                Content::Local(file)
+            }
             _ => Content::Local(file),
         };
         Opened { content, hold: Hold::new(node) }
@@ -72,7 +76,7 @@ impl Core {
         Ok(Opened { content: Content::Text(text::bytes(node)?), hold: Hold::new(Node::Text(node.clone())) })
     }
 
-    /// Opens without asking the store, where that is enough.
+    /// Opens what is known to be local.
     pub(super) fn try_open(&self, ino: u64) -> Option<Result<Opened, ViewError>> {
         let node = self.inodes.get(ino);
         let (digest, size) = match &node {
@@ -80,11 +84,13 @@ impl Core {
             Some(Node::Root | Node::Job(_) | Node::Directory(_)) => return Some(Err(ViewError::IsADirectory)),
             Some(Node::Latest(_)) => return Some(Err(ViewError::NotADirectory)),
             Some(Node::Text(text)) => return (text.size <= TEXT_AT_ONCE).then(|| Self::open_text(text)),
-            Some(Node::Blob(blob)) => (blob.digest, blob.size),
-            Some(Node::File(file)) => {
+            // What this process has not seen whole yet may have to be read to be believed: not at once.
+            Some(Node::Blob(blob)) if blob.is_local() => (blob.digest, blob.size),
+            Some(Node::File(file)) if file.seen.load(Ordering::Relaxed) => {
                 let entry = file.entry()?;
                 (entry.digest, entry.size)
             }
+            Some(Node::Blob(_) | Node::File(_)) => return None,
         };
         match self.source.open_local(&digest, size) {
             Ok(Some(file)) => Some(Ok(self.opened(ino, node?, file))),

@@ -175,7 +175,7 @@ impl Core {
             let task = task.clone();
             return self.inodes.claim(identity, false, |ino| {
                 self.file_bytes.fetch_add(file.size, Ordering::Relaxed);
-                Node::File(Arc::new(StateFile { ino, task, index }))
+                Node::File(Arc::new(StateFile { ino, task, index, seen: AtomicBool::new(false) }))
             });
         }
         let identity = inode::identity_of_content(&file.digest, file.size);
