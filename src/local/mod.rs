@@ -14,6 +14,7 @@ pub mod mounts;
 pub mod process;
 pub mod publish;
 pub mod rocks_lock;
+pub mod signal;
 mod sys;
 pub mod xattr;
 

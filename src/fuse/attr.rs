@@ -1,0 +1,77 @@
+//! The view's attributes as the kernel's: owner, mode, blocks, and how long they may be remembered.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, Generation, INodeNo};
+
+use crate::view::{Attr, Kind, Lasting};
+
+/// How long the kernel may remember what never changes: a day. It bounds what is lost if an invalidation is ever
+/// missed.
+const LONG: Duration = Duration::from_secs(86_400);
+
+/// All numbers are given once only.
+pub(super) const GENERATION: Generation = Generation(0);
+
+/// Who owns what is shown, and whether others may read it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) others: bool,
+}
+
+/// How long the name may be remembered.
+pub(super) fn entry_ttl(lasting: Lasting) -> Duration {
+    if lasting == Lasting::All { LONG } else { Duration::ZERO }
+}
+
+/// How long the attributes may be remembered.
+pub(super) fn attr_ttl(lasting: Lasting) -> Duration {
+    if lasting == Lasting::Nothing { Duration::ZERO } else { LONG }
+}
+
+/// What an entry of a directory listing is.
+pub(super) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::Directory => FileType::Directory,
+        Kind::File => FileType::RegularFile,
+        Kind::Link => FileType::Symlink,
+    }
+}
+
+impl Owner {
+    pub(super) fn attr(self, attr: &Attr) -> FileAttr {
+        let time: SystemTime = UNIX_EPOCH.checked_add(Duration::from_millis(attr.mtime_ms)).unwrap_or(UNIX_EPOCH);
+        let perm = match (attr.kind, self.others) {
+            (Kind::Directory, false) => 0o550,
+            (Kind::Directory, true) => 0o555,
+            (Kind::File, false) => 0o440,
+            (Kind::File, true) => 0o444,
+            (Kind::Link, _) => 0o777,
+        };
+        FileAttr {
+            ino: INodeNo(attr.ino),
+            size: attr.size,
+            // As `du` counts.
+            blocks: attr.size.div_ceil(512),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind: file_type(attr.kind),
+            perm,
+            nlink: attr.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// The answer that a name does not exist, in a form that the kernel remembers: number 0.
+    pub(super) fn absent(self) -> FileAttr {
+        self.attr(&Attr { ino: 0, kind: Kind::File, size: 0, nlink: 0, mtime_ms: 0 })
+    }
+}

@@ -1,0 +1,60 @@
+//! SIGINT and SIGTERM, as something to wait for.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::sys;
+
+/// Where the handler writes. Never closed, since a signal may come at any time.
+static TO: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn note(_: libc::c_int) {
+    let fd = TO.load(Ordering::Relaxed);
+    // SAFETY: write is async-signal-safe, the byte is static, and errno is put back for whom we interrupted.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(fd, b"!".as_ptr().cast(), 1);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// The wish that this process ends.
+#[derive(Debug)]
+pub struct Termination(File);
+
+impl Termination {
+    /// From now on the first SIGINT or SIGTERM ends nothing, but ends [`Termination::wait`]. A second one of the same kind ends
+    /// the process as usual.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or somebody in this process waits already.
+    pub fn catch() -> io::Result<Self> {
+        let (from, to) = io::pipe()?;
+        let to = OwnedFd::from(to);
+        if TO.compare_exchange(-1, to.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "signals are waited for already"));
+        }
+        // The handler owns it now.
+        let _ = to.into_raw_fd();
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: `sigaction` is numbers, a set and a pointer, for which zero is a valid value; the handler is async-signal-safe.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
+                action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+                sys::check(libc::sigaction(signal, std::ptr::from_ref(&action), std::ptr::null_mut()))?;
+            }
+        }
+        Ok(Self(File::from(OwnedFd::from(from))))
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// When the pipe breaks.
+    pub fn wait(&mut self) -> io::Result<()> {
+        self.0.read_exact(&mut [0])
+    }
+}

@@ -1,0 +1,218 @@
+//! The two levels that change: the root with its jobs, and a job with its checkpoints. Nothing is polled. Whoever asks for
+//! what may be new waits for a listing that began after the question; what is known is answered from memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::error::ViewError;
+use super::flight::Flight;
+use super::inode;
+use super::node::{Directory, Entry, Latest, Node};
+use super::source::{Listed, Listing};
+use super::{Core, LATEST};
+use crate::types::{CheckpointNumber, Name};
+
+/// All jobs that are known.
+#[derive(Default)]
+pub(super) struct Jobs {
+    known: RwLock<BTreeMap<Name, Arc<Job>>>,
+    listed_ms: RwLock<Option<u64>>,
+    flight: Flight<Result<(), ViewError>>,
+}
+
+/// A job's directory.
+pub(super) struct Job {
+    pub(super) name: Name,
+    pub(super) ino: u64,
+    state: RwLock<Option<Arc<JobState>>>,
+    flight: Flight<Result<Arc<JobState>, ViewError>>,
+    /// Checkpoints that were looked at. They stay while they are listed or in use.
+    made: Mutex<BTreeMap<CheckpointNumber, Arc<Directory>>>,
+}
+
+/// What the last listing that succeeded found.
+pub(super) struct JobState {
+    pub(super) listing: Listing,
+    pub(super) listed_ms: u64,
+}
+
+impl JobState {
+    fn visible(&self) -> impl Iterator<Item = (CheckpointNumber, &Listed)> {
+        self.listing.checkpoints.iter().filter(|(_, c)| !c.hidden && !c.expired).map(|(n, c)| (*n, c))
+    }
+}
+
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u64::try_from(d.as_millis()).ok()).unwrap_or(0)
+}
+
+impl Job {
+    fn state(&self) -> Option<Arc<JobState>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn listed_ms(&self) -> Option<u64> {
+        self.state().map(|s| s.listed_ms)
+    }
+
+    pub(super) fn mtime_ms(&self) -> u64 {
+        self.state().and_then(|s| s.visible().map(|(_, c)| c.manifest.completed_ms).max()).unwrap_or(0)
+    }
+
+    /// Bytes that its checkpoints uploaded.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.state()
+            .map_or(0, |s| s.listing.checkpoints.values().fold(0, |sum, c| sum.saturating_add(c.manifest.new_bytes)))
+    }
+}
+
+impl Core {
+    /// Jobs by a listing that began after this call, or the last known ones while the store is unreachable.
+    pub(super) fn fresh_jobs(&self) -> Result<(), ViewError> {
+        self.jobs.flight.fresh(|| {
+            let begun = now_ms();
+            match self.source.jobs() {
+                Ok(names) => {
+                    self.store_answers();
+                    let mut known = self.jobs.known.write().unwrap_or_else(PoisonError::into_inner);
+                    *known = names.into_iter().filter_map(|name| Some((name.clone(), self.job_of(&name)?))).collect();
+                    *self.jobs.listed_ms.write().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+                    Ok(())
+                }
+                Err(e) if self.jobs_listed_ms().is_some() => {
+                    self.store_is_silent("the jobs", &e);
+                    Ok(())
+                }
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    pub(super) fn jobs_listed_ms(&self) -> Option<u64> {
+        *self.jobs.listed_ms.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing only if something else had the digest of the job's path.
+    fn job_of(&self, name: &Name) -> Option<Arc<Job>> {
+        let identity = inode::identity_of_path(&format!("/{name}"));
+        let node = self.inodes.claim(identity, false, |ino| {
+            Node::Job(Arc::new(Job {
+                name: name.clone(),
+                ino,
+                state: RwLock::default(),
+                flight: Flight::default(),
+                made: Mutex::default(),
+            }))
+        });
+        match node {
+            Node::Job(job) => Some(job),
+            _ => None,
+        }
+    }
+
+    pub(super) fn known_jobs(&self) -> Vec<Arc<Job>> {
+        self.jobs.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The job of this name, from memory.
+    pub(super) fn known_job(&self, name: &str) -> Option<Arc<Job>> {
+        let name = Name::parse(name).ok()?;
+        self.jobs.known.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()
+    }
+
+    pub(super) fn root_entries(&self) -> Vec<Entry> {
+        self.known_jobs()
+            .into_iter()
+            .map(|job| Entry { name: job.name.as_str().into(), node: Node::Job(job) })
+            .collect()
+    }
+
+    /// A job's checkpoints by a listing that began after this call, or the last known ones while the store is unreachable.
+    pub(super) fn fresh_job(&self, job: &Job) -> Result<Arc<JobState>, ViewError> {
+        job.flight.fresh(|| {
+            let listed_ms = now_ms();
+            match self.source.job(&job.name) {
+                Ok(listing) => {
+                    self.store_answers();
+                    let state = Arc::new(JobState { listing, listed_ms });
+                    *job.state.write().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
+                    job.made
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .retain(|n, d| state.listing.checkpoints.contains_key(n) || d.checkpoint.in_use());
+                    self.newest_ms.fetch_max(job.mtime_ms(), Ordering::Relaxed);
+                    Ok(state)
+                }
+                Err(e) => match job.state() {
+                    Some(last) => {
+                        self.store_is_silent(&format!("the checkpoints of {}", job.name), &e);
+                        Ok(last)
+                    }
+                    None => Err(e),
+                },
+            }
+        })
+    }
+
+    /// A name in a job's directory, where memory has the answer.
+    pub(super) fn known_in_job(&self, job: &Arc<Job>, name: &str) -> Option<Result<Node, ViewError>> {
+        if name == LATEST {
+            return None;
+        }
+        // No other names can ever be there.
+        let Ok(number) = name.parse::<CheckpointNumber>() else { return Some(Err(ViewError::NotFound)) };
+        let state = job.state()?;
+        match state.listing.checkpoints.get(&number) {
+            Some(listed) if !listed.expired => Some(self.checkpoint(job, number, listed).ok_or(ViewError::NotFound)),
+            // Expired is for ever, so there is nothing to ask; but what is open goes on by name as well.
+            Some(_) => Some(self.used_in_job(job, number).ok_or(ViewError::NotFound)),
+            None => self.used_in_job(job, number).map(Ok),
+        }
+    }
+
+    fn used_in_job(&self, job: &Job, number: CheckpointNumber) -> Option<Node> {
+        let made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.get(&number).filter(|d| d.checkpoint.in_use()).cloned().map(Node::Directory)
+    }
+
+    /// A name in a job's directory, after asking the store.
+    pub(super) fn fresh_in_job(&self, job: &Arc<Job>, name: &str) -> Result<Node, ViewError> {
+        let state = self.fresh_job(job)?;
+        if name == LATEST {
+            return self.latest(job, &state).ok_or(ViewError::NotFound);
+        }
+        self.known_in_job(job, name).unwrap_or(Err(ViewError::NotFound))
+    }
+
+    fn latest(&self, job: &Arc<Job>, state: &JobState) -> Option<Node> {
+        let target = state.listing.latest?;
+        let mtime_ms = state.listing.checkpoints.get(&target)?.manifest.completed_ms;
+        let identity = inode::identity_of_path(&format!("/{}/{LATEST} -> {target}", job.name));
+        Some(self.inodes.claim(identity, false, |ino| Node::Latest(Arc::new(Latest { ino, target, mtime_ms }))))
+    }
+
+    /// All names of a job's directory, after asking the store.
+    pub(super) fn job_entries(&self, job: &Arc<Job>) -> Result<Vec<Entry>, ViewError> {
+        let state = self.fresh_job(job)?;
+        let mut out: Vec<Entry> =
+            self.latest(job, &state).map(|node| Entry { name: LATEST.into(), node }).into_iter().collect();
+        for (number, listed) in state.visible() {
+            if let Some(node) = self.checkpoint(job, number, listed) {
+                out.push(Entry { name: number.to_string().into(), node });
+            }
+        }
+        Ok(out)
+    }
+
+    fn checkpoint(&self, job: &Arc<Job>, number: CheckpointNumber, listed: &Listed) -> Option<Node> {
+        let mut made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(directory) = made.get(&number) {
+            return Some(Node::Directory(directory.clone()));
+        }
+        let directory = self.checkpoint_directory(job, number, &listed.manifest)?;
+        made.insert(number, directory.clone());
+        Some(Node::Directory(directory))
+    }
+}

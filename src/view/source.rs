@@ -1,0 +1,72 @@
+//! What the view needs from below: listings, task manifests, files. The real one stands in [`super::live`]; tests have one in memory.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+
+use super::error::ViewError;
+use crate::format::{CheckpointManifest, FileEntry, SubtaskEntry, TaskManifest};
+use crate::types::{CheckpointNumber, Digest, Name};
+
+/// A completed checkpoint, as a listing found it.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The commit record.
+    pub manifest: Arc<CheckpointManifest>,
+    /// Out of the view, but found by name.
+    pub hidden: bool,
+    /// Dead for ever.
+    pub expired: bool,
+}
+
+/// The completed checkpoints of a job that are not gone.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// By number.
+    pub checkpoints: BTreeMap<CheckpointNumber, Listed>,
+    /// What `latest` points to.
+    pub latest: Option<CheckpointNumber>,
+}
+
+/// Space on the disk that fetched files go to, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Free {
+    /// What we may still write.
+    pub available: u64,
+}
+
+/// Where checkpoints and their files come from.
+pub trait Source: Send + Sync + 'static {
+    /// The jobs that the store has now. Asks the store.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    fn jobs(&self) -> Result<Vec<Name>, ViewError>;
+
+    /// A job's checkpoints now. Asks the store.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    fn job(&self, job: &Name) -> Result<Listing, ViewError>;
+
+    /// What a subtask stored. May ask the store.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the manifest is damaged.
+    fn task(&self, job: &Name, n: CheckpointNumber, entry: &SubtaskEntry) -> Result<Arc<TaskManifest>, ViewError>;
+
+    /// A file that is local, whole and verified. Never asks the store.
+    ///
+    /// # Errors
+    /// When the local disk fails.
+    fn open_local(&self, digest: &Digest, size: u64) -> Result<Option<File>, ViewError>;
+
+    /// A file, fetched whole and verified where it is not local yet.
+    ///
+    /// # Errors
+    /// When the store does not answer, its bytes are damaged, or the disk is full.
+    fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError>;
+
+    /// Room on the disk of the cache. Never asks the store.
+    fn free(&self) -> Free;
+}

@@ -1,0 +1,232 @@
+//! The tree below a job. It never changes, and is made when it is first touched: a checkpoint's directories from its manifest,
+//! a subtask's from its task manifest, which is fetched then.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::error::ViewError;
+use super::job::Job;
+use super::node::{Blob, BlobName, Checkpoint, Directory, Entry, Node, StateFile, Task, Text, What};
+use super::{Core, MANIFEST, inode, text};
+use crate::error::Kind;
+use crate::format::{CheckpointManifest, FileEntry};
+use crate::types::CheckpointNumber;
+
+fn damaged(path: &str, why: &str) -> ViewError {
+    ViewError::Damaged(format!("the manifest of {path} is damaged: {why}"))
+}
+
+/// Whether a file is identified by its content on the mount.
+fn is_content(file: &FileEntry) -> bool {
+    file.path.db_file().is_some_and(|name| name.ends_with(".sst") || name.ends_with(".blob"))
+}
+
+impl Core {
+    pub(super) fn checkpoint_directory(
+        &self,
+        job: &Job,
+        number: CheckpointNumber,
+        manifest: &Arc<CheckpointManifest>,
+    ) -> Option<Arc<Directory>> {
+        let checkpoint = Arc::new(Checkpoint {
+            job: job.name.clone(),
+            number,
+            manifest: manifest.clone(),
+            opens: AtomicU64::new(0),
+            blobs: Mutex::default(),
+        });
+        self.directory(job.ino, format!("/{}/{number}", job.name), &checkpoint, What::Checkpoint).ok()
+    }
+
+    fn directory(
+        &self,
+        parent: u64,
+        path: String,
+        checkpoint: &Arc<Checkpoint>,
+        what: What,
+    ) -> Result<Arc<Directory>, ViewError> {
+        let node = self.inodes.claim(inode::identity_of_path(&path), false, |ino| {
+            Node::Directory(Arc::new(Directory {
+                ino,
+                parent,
+                path: path.clone().into(),
+                checkpoint: checkpoint.clone(),
+                what,
+                entries: OnceLock::new(),
+                making: Mutex::default(),
+            }))
+        });
+        match node {
+            Node::Directory(directory) => Ok(directory),
+            _ => Err(damaged(&path, "a directory has the path of a file")),
+        }
+    }
+
+    /// A directory's entries where memory has them.
+    pub(super) fn known_entries(&self, dir: &Directory) -> Option<Result<Arc<[Entry]>, ViewError>> {
+        match (dir.entries.get(), &dir.what) {
+            (Some(entries), _) => Some(Ok(entries.clone())),
+            (None, What::Subtask(_)) => None,
+            (None, _) => Some(self.entries(dir)),
+        }
+    }
+
+    /// A directory's entries; asks the store for a task manifest that is not local.
+    pub(super) fn entries(&self, dir: &Directory) -> Result<Arc<[Entry]>, ViewError> {
+        let _making = dir.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entries) = dir.entries.get() {
+            return Ok(entries.clone());
+        }
+        let mut entries = match &dir.what {
+            What::Checkpoint => self.operators(dir)?,
+            What::Operator(range) => self.subtasks(dir, range.clone())?,
+            What::Subtask(at) => self.subtask(dir, *at)?,
+            What::Inner => Vec::new(),
+        };
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(dir.entries.get_or_init(|| entries.into()).clone())
+    }
+
+    fn manifest_text(&self, dir: &Directory, task: Option<Arc<Task>>) -> Result<Entry, ViewError> {
+        let checkpoint = &dir.checkpoint;
+        let size = text::length(&checkpoint.manifest, task.as_ref().map(|t| &*t.manifest))?;
+        let identity = inode::identity_of_path(&format!("{}/{MANIFEST}", dir.path));
+        let checkpoint = checkpoint.clone();
+        let node = self.inodes.claim(identity, false, |ino| Node::Text(Arc::new(Text { ino, size, checkpoint, task })));
+        Ok(Entry { name: MANIFEST.into(), node })
+    }
+
+    fn operators(&self, dir: &Directory) -> Result<Vec<Entry>, ViewError> {
+        let subtasks = &dir.checkpoint.manifest.subtasks;
+        let mut out = vec![self.manifest_text(dir, None)?];
+        let mut at = 0;
+        // Subtasks are sorted by operator, so each operator is one run.
+        for run in subtasks.chunk_by(|a, b| a.operator == b.operator) {
+            let Some(first) = run.first() else { continue };
+            let path = format!("{}/{}", dir.path, first.operator);
+            let operator = self.directory(dir.ino, path, &dir.checkpoint, What::Operator(at..at + run.len()))?;
+            out.push(Entry { name: first.operator.as_str().into(), node: Node::Directory(operator) });
+            at += run.len();
+        }
+        Ok(out)
+    }
+
+    fn subtasks(&self, dir: &Directory, range: Range<usize>) -> Result<Vec<Entry>, ViewError> {
+        let all = &dir.checkpoint.manifest.subtasks;
+        let mut out = Vec::with_capacity(range.len());
+        for (at, subtask) in all.iter().enumerate().take(range.end).skip(range.start) {
+            let name = subtask.subtask.to_string();
+            let path = format!("{}/{name}", dir.path);
+            let node = Node::Directory(self.directory(dir.ino, path, &dir.checkpoint, What::Subtask(at))?);
+            out.push(Entry { name: name.into(), node });
+        }
+        Ok(out)
+    }
+
+    fn subtask(&self, dir: &Directory, at: usize) -> Result<Vec<Entry>, ViewError> {
+        let checkpoint = &dir.checkpoint;
+        let listed = checkpoint.manifest.subtasks.get(at).ok_or(ViewError::Stale)?;
+        let manifest = self.source.task(&checkpoint.job, checkpoint.number, listed)?;
+        if (manifest.files.len() as u64, manifest.logical_bytes) != (listed.files, listed.logical_bytes) {
+            return Err(damaged(&dir.path, "its sums are not those that the checkpoint manifest names"));
+        }
+        let task = Arc::new(Task { manifest, checkpoint: checkpoint.clone() });
+        let mut out = vec![self.manifest_text(dir, Some(task.clone()))?];
+        // Directories by path; their entries are complete only at the end, since runs of files share them.
+        let mut open: HashMap<String, (Arc<Directory>, Vec<Entry>)> = HashMap::new();
+        for (index, file) in task.manifest.files.iter().enumerate() {
+            let mut parent = dir.ino;
+            let mut parent_path = String::new();
+            let parts: Vec<&str> = file.path.as_str().split('/').collect();
+            let Some((name, above)) = parts.split_last() else { continue };
+            for part in above {
+                let path = format!("{parent_path}/{part}");
+                if !open.contains_key(&path) {
+                    let made = self.directory(parent, format!("{}{path}", dir.path), checkpoint, What::Inner)?;
+                    let entry = Entry { name: (*part).into(), node: Node::Directory(made.clone()) };
+                    match open.get_mut(&parent_path) {
+                        Some((_, entries)) => entries.push(entry),
+                        None => out.push(entry),
+                    }
+                    open.insert(path.clone(), (made, Vec::new()));
+                }
+                parent = open.get(&path).map_or(parent, |(d, _)| d.ino);
+                parent_path = path;
+            }
+            let node = self.file(&dir.path, parent, &task, index, file);
+            let entry = Entry { name: (*name).into(), node };
+            match open.get_mut(&parent_path) {
+                Some((_, entries)) => entries.push(entry),
+                None => out.push(entry),
+            }
+        }
+        for (made, mut entries) in open.into_values() {
+            entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            made.entries.get_or_init(|| entries.into());
+        }
+        Ok(out)
+    }
+
+    fn file(&self, dir: &str, parent: u64, task: &Arc<Task>, index: usize, file: &FileEntry) -> Node {
+        if !is_content(file) {
+            let identity = inode::identity_of_path(&format!("{dir}/{}", file.path));
+            let task = task.clone();
+            return self.inodes.claim(identity, false, |ino| {
+                self.file_bytes.fetch_add(file.size, Ordering::Relaxed);
+                Node::File(Arc::new(StateFile { ino, task, index, seen: AtomicBool::new(false) }))
+            });
+        }
+        let identity = inode::identity_of_content(&file.digest, file.size);
+        let mut fresh = false;
+        let node = self.inodes.claim(identity, true, |ino| {
+            fresh = true;
+            self.file_bytes.fetch_add(file.size, Ordering::Relaxed);
+            Node::Blob(Arc::new(Blob {
+                ino,
+                digest: file.digest,
+                size: file.size,
+                local: AtomicBool::new(false),
+                opens: AtomicU64::new(0),
+                names: Mutex::default(),
+            }))
+        });
+        if let Node::Blob(blob) = &node {
+            if fresh {
+                self.look_for_local(blob);
+            }
+            let name = BlobName { parent, task: task.clone(), index };
+            blob.names.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            task.checkpoint.blobs.lock().unwrap_or_else(PoisonError::into_inner).push(blob.clone());
+        }
+        node
+    }
+
+    /// Whether a file by content is local by now; then all its names get the local number.
+    pub(super) fn look_for_local(&self, blob: &Blob) {
+        if blob.is_local() {
+            return;
+        }
+        match self.source.open_local(&blob.digest, blob.size) {
+            Ok(Some(_)) => self.completed(blob),
+            Ok(None) => {}
+            Err(e) => log::debug!("cannot look for {} in the cache: {e}", blob.digest),
+        }
+    }
+
+    /// A name in a directory below a job.
+    pub(super) fn find(entries: &[Entry], name: &str) -> Result<Node, ViewError> {
+        entries
+            .binary_search_by(|e| (*e.name).cmp(name))
+            .ok()
+            .and_then(|at| entries.get(at))
+            .map(|e| e.node.clone())
+            .ok_or(ViewError::NotFound)
+    }
+}
+
+/// An error of a manifest that names what the store does not have.
+pub(super) fn lost(digest: &crate::types::Digest) -> ViewError {
+    ViewError::Other(Kind::NotFound, format!("no manifest in use names where {digest} is"))
+}
