@@ -8,7 +8,7 @@ use ckptfs::engine::Session;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::fuse::{self, MountRequest, Mounted};
 use ckptfs::local::process::{self, ReadyPipe, Started};
-use ckptfs::view::{Live, View};
+use ckptfs::view::View;
 
 use super::Context;
 use super::exit::Exit;
@@ -76,7 +76,7 @@ fn serve(context: &Context, args: &Args) -> Result<(Mounted, ckptfs::local::lock
         gid: args.gid,
         passthrough: !args.no_passthrough,
     };
-    let view = View::new(Live::new(session.catalog.clone(), session.cache.clone()));
+    let view = View::of_store(session.catalog.clone(), session.cache.clone());
     let mounted = fuse::mount(&request, view)?;
     Ok((mounted, lock))
 }
