@@ -21,11 +21,12 @@ use super::pool::{Pool, Refuse};
 use crate::local::process::{self, Advice};
 use crate::view::{Content, Found, Lasting, Names, Opened, View, ViewError};
 
-/// How long a request for names or manifests may wait for the store.
-const METADATA_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a request for names or manifests may wait for the store: longer than the store itself waits for two requests in a row,
+/// so that the last known listing is shown rather than an error.
+const METADATA_PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long fetching a file may take for each MiB of it, beyond that: a link of 4 MiB/s is the slowest that is waited for.
-const PATIENCE_PER_MIB: Duration = Duration::from_millis(250);
+/// How long fetching a file may take for each MiB of it, beyond that: the store waits for a link of 1 MiB/s, and so do we.
+const PATIENCE_PER_MIB: Duration = Duration::from_secs(1);
 
 /// Longest name that ext4 takes; beyond, the number is its ENAMETOOLONG.
 const NAME_MAX: usize = 255;
