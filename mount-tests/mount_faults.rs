@@ -1,7 +1,7 @@
 //! What happens when something is wrong: damage, loss, a panic.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Arc;
 
 use ckptfs::format::{FileEntry, SubtaskEntry, TaskManifest};
@@ -13,6 +13,8 @@ use crate::kit::{Bed, Kept, ls, noise, soon};
 const EIO: Option<i32> = Some(libc::EIO);
 
 fn flip(path: &std::path::Path, at: u64) {
+    // What is stored is read-only.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
     let file = File::options().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();

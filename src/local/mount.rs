@@ -174,6 +174,9 @@ fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
                 LocalError::refused("mount on", point, Kind::Permission, format!("fusermount3 refused: {said}"));
             if options.allow_other && said.contains("user_allow_other") {
                 error = error.remedy("add user_allow_other to /etc/fuse.conf");
+            } else if said.contains(DEVICE) {
+                error =
+                    error.remedy("give users access to it (chmod 666 /dev/fuse, as most systems do), or run as root");
             }
             Err(error)
         }
