@@ -7,8 +7,10 @@ use std::process::Command;
 
 use crate::kit::{Bed, Kept, ino, is_root, ls, noise, passthrough, run, soon};
 
+type Files = Vec<(&'static str, Vec<u8>)>;
+
 /// A database of a few SSTs, and the same one later with one more.
-fn two_checkpoints(bed: &Bed) -> (Vec<(&'static str, Vec<u8>)>, Vec<(&'static str, Vec<u8>)>) {
+fn two_checkpoints(bed: &Bed) -> (Files, Files) {
     let first = vec![
         ("db/000001.sst", noise(1, 3_000_001)),
         ("db/000002.sst", noise(2, 200_000)),

@@ -253,7 +253,7 @@ impl View {
                 core.known_job(name).map(Node::Job).ok_or(ViewError::NotFound)?
             }
             Node::Job(job) => core.fresh_in_job(job, name)?,
-            Node::Directory(d) => Core::find(&*core.entries(d)?, name)?,
+            Node::Directory(d) => Core::find(&core.entries(d)?, name)?,
             _ => return Err(ViewError::NotADirectory),
         };
         Ok(self.found(&node, &directory))

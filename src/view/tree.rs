@@ -37,21 +37,21 @@ impl Core {
             opens: AtomicU64::new(0),
             blobs: Mutex::default(),
         });
-        self.directory(job.ino, format!("/{}/{number}", job.name), &checkpoint, What::Checkpoint).ok()
+        self.directory(job.ino, &format!("/{}/{number}", job.name), &checkpoint, What::Checkpoint).ok()
     }
 
     fn directory(
         &self,
         parent: u64,
-        path: String,
+        path: &str,
         checkpoint: &Arc<Checkpoint>,
         what: What,
     ) -> Result<Arc<Directory>, ViewError> {
-        let node = self.inodes.claim(inode::identity_of_path(&path), false, |ino| {
+        let node = self.inodes.claim(inode::identity_of_path(path), false, |ino| {
             Node::Directory(Arc::new(Directory {
                 ino,
                 parent,
-                path: path.clone().into(),
+                path: path.into(),
                 checkpoint: checkpoint.clone(),
                 what,
                 entries: OnceLock::new(),
@@ -60,7 +60,7 @@ impl Core {
         });
         match node {
             Node::Directory(directory) => Ok(directory),
-            _ => Err(damaged(&path, "a directory has the path of a file")),
+            _ => Err(damaged(path, "a directory has the path of a file")),
         }
     }
 
@@ -106,7 +106,7 @@ impl Core {
         for run in subtasks.chunk_by(|a, b| a.operator == b.operator) {
             let Some(first) = run.first() else { continue };
             let path = format!("{}/{}", dir.path, first.operator);
-            let operator = self.directory(dir.ino, path, &dir.checkpoint, What::Operator(at..at + run.len()))?;
+            let operator = self.directory(dir.ino, &path, &dir.checkpoint, What::Operator(at..at + run.len()))?;
             out.push(Entry { name: first.operator.as_str().into(), node: Node::Directory(operator) });
             at += run.len();
         }
@@ -119,7 +119,7 @@ impl Core {
         for (at, subtask) in all.iter().enumerate().take(range.end).skip(range.start) {
             let name = subtask.subtask.to_string();
             let path = format!("{}/{name}", dir.path);
-            let node = Node::Directory(self.directory(dir.ino, path, &dir.checkpoint, What::Subtask(at))?);
+            let node = Node::Directory(self.directory(dir.ino, &path, &dir.checkpoint, What::Subtask(at))?);
             out.push(Entry { name: name.into(), node });
         }
         Ok(out)
@@ -144,7 +144,7 @@ impl Core {
             for part in above {
                 let path = format!("{parent_path}/{part}");
                 if !open.contains_key(&path) {
-                    let made = self.directory(parent, format!("{}{path}", dir.path), checkpoint, What::Inner)?;
+                    let made = self.directory(parent, &format!("{}{path}", dir.path), checkpoint, What::Inner)?;
                     let entry = Entry { name: (*part).into(), node: Node::Directory(made.clone()) };
                     match open.get_mut(&parent_path) {
                         Some((_, entries)) => entries.push(entry),
