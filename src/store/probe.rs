@@ -50,7 +50,7 @@ impl Store {
         let race = |creator: usize| {
             let body = Bytes::from(format!("round {round}, creator {creator}"));
             barrier.wait();
-            self.create_at(key, &body, false).map(|created| (body, created))
+            self.create_at(key, body.clone(), false).map(|created| (body, created))
         };
         let answers: Vec<_> = std::thread::scope(|scope| {
             let racers: Vec<_> = (0..CREATORS).map(|creator| scope.spawn(move || race(creator))).collect();
