@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{LocalError, Result};
+use super::error::{LocalError, Result, SYNC};
 use super::identity::FileStat;
 use super::sys;
 
@@ -325,7 +325,7 @@ impl Dir {
         // SAFETY: the descriptor is open.
         sys::check(unsafe { libc::fsync(self.fd.as_raw_fd()) })
             .map(drop)
-            .map_err(|e| LocalError::new("sync the directory", &self.path, e))
+            .map_err(|e| LocalError::new(SYNC, &self.path, e))
     }
 
     /// Where it was opened. For messages: it may have moved since.

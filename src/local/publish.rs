@@ -74,7 +74,12 @@ impl<'a> Staged<'a> {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
                 Self::named(dir, mode)
             }
-            Err(e) => Err(LocalError::new("write a file in", dir.path(), e)),
+            Err(e) => {
+                // In a directory that was just removed, ext4 says EPERM; ENOENT lets callers make it anew.
+                let gone = e.raw_os_error() == Some(libc::EPERM) && dir.stat_self().is_ok_and(|stat| stat.nlink == 0);
+                let e = if gone { io::Error::from_raw_os_error(libc::ENOENT) } else { e };
+                Err(LocalError::new("write a file in", dir.path(), e))
+            }
         }
     }
 

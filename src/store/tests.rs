@@ -242,11 +242,11 @@ fn object_stores_conform() {
 fn object_stores_report_what_they_lack() {
     let Ok(url) = std::env::var("CKPTFS_TEST_S3") else { return };
     let bucket = url.split('/').nth(2).unwrap();
-    let store = Store::open(&url.replacen(bucket, "no-such-bucket-here", 1), StoreOptions::default()).unwrap();
+    let missing = Uid::random().unwrap().to_string();
+    let store = Store::open(&url.replacen(bucket, &missing, 1), StoreOptions::default()).unwrap();
     let error = store.list(&Prefix::blobs()).map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
-    let error = store.create(&Key::store(), Bytes::new()).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound, "{error}");
+    assert_eq!(store.get(&Key::store(), 9).unwrap(), None);
 }
 
 #[test]
@@ -524,4 +524,50 @@ fn too_large_a_blob_is_refused_before_it_is_sent() {
     let file = file_of(b"x");
     let error = Memory::store().upload_blob(&blob(b"x"), BlobSource::File(&file, limits::BLOB_LEN + 1)).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
+}
+
+/// `CKPTFS_TEST_S3_READER` is `key:secret` of an identity that may only read.
+#[test]
+fn readers_of_object_stores_are_told_so() {
+    let (Ok(url), Ok(reader)) = (std::env::var("CKPTFS_TEST_S3"), std::env::var("CKPTFS_TEST_S3_READER")) else {
+        return;
+    };
+    let writer = Store::open(&url, StoreOptions::default()).unwrap();
+    let name = blob(b"x");
+    writer.upload_blob(&name, BlobSource::Bytes(Bytes::from_static(b"x"))).unwrap();
+    let (key, secret) = reader.split_once(':').unwrap();
+    let parts: Vec<&str> = url.splitn(4, '/').collect();
+    let open = |key: &str, secret: &str| {
+        let s3 = object_store::aws::AmazonS3Builder::from_env()
+            .with_url(&url)
+            .with_region("us-east-1")
+            .with_access_key_id(key)
+            .with_secret_access_key(secret)
+            .build()
+            .unwrap();
+        let s3 = Arc::new(s3);
+        let options = StoreOptions::default();
+        let backend = object::ObjectBackend::new(Arc::clone(&s3) as _, s3 as _, parts[3], &url, &options);
+        Store::from_backend(Arc::new(backend), &url, options)
+    };
+    let store = open(key, secret);
+    assert_eq!(store.get(&Key::blob(&name), 9).unwrap().as_deref(), Some(&b"x"[..]));
+    assert!(!store.list(&Prefix::blobs()).unwrap().is_empty());
+    let large = noise(17 << 20);
+    let refused = [
+        store.create(&Key::store(), Bytes::new()).map(|_| ()).unwrap_err(),
+        store.upload_blob(&name, BlobSource::Bytes(Bytes::from_static(b"x"))).unwrap_err(),
+        store.upload_blob(&blob(&large), BlobSource::Bytes(large.clone().into())).unwrap_err(),
+        store.delete(&Key::blob(&name)).unwrap_err(),
+        store.probe().unwrap_err(),
+        open(key, "wrongsecretvalue").get(&Key::store(), 9).unwrap_err(),
+        open("nobodyknows", "wrongsecretvalue").list(&Prefix::blobs()).map(|_| ()).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), Kind::Permission, "{error}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains(secret) && !text.contains("wrongsecretvalue"), "{text}");
+    }
+    assert_eq!(store.counters().retries.get(), 0, "a refusal is not tried again");
+    writer.delete(&Key::blob(&name)).unwrap();
 }
