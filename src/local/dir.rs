@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{LocalError, Result};
+use super::error::{LocalError, Result, SYNC};
 use super::identity::FileStat;
 use super::sys;
 
@@ -78,10 +79,8 @@ impl Dir {
     /// When it does not exist, is no directory or may not be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let opened = std::fs::OpenOptions::new();
-        let mut opened = opened.clone();
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut opened, libc::O_DIRECTORY);
-        let file = opened.read(true).open(path).map_err(|e| LocalError::new("open the directory", path, e))?;
+        let opened = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path);
+        let file = opened.map_err(|e| LocalError::new("open the directory", path, e))?;
         Ok(Self { fd: file.into(), path: path.to_owned() })
     }
 
@@ -251,7 +250,7 @@ impl Dir {
     pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         component(from)
-            .and_then(|a| sys::rename(self.as_fd(), &a, to_dir.as_fd(), &*component(to)?))
+            .and_then(|a| sys::rename(self.as_fd(), &a, to_dir.as_fd(), &component(to)?))
             .map_err(|e| LocalError::entry("rename", &self.path, from, e))
     }
 
@@ -262,7 +261,7 @@ impl Dir {
     pub fn symlink(&self, target: &Path, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
         component(name)
-            .and_then(|c| sys::symlink(&*sys::cstr(target.as_os_str())?, self.as_fd(), &c))
+            .and_then(|c| sys::symlink(&sys::cstr(target.as_os_str())?, self.as_fd(), &c))
             .map_err(|e| LocalError::entry("create the symbolic link", &self.path, name, e))
     }
 
@@ -326,7 +325,7 @@ impl Dir {
         // SAFETY: the descriptor is open.
         sys::check(unsafe { libc::fsync(self.fd.as_raw_fd()) })
             .map(drop)
-            .map_err(|e| LocalError::new("sync the directory", &self.path, e))
+            .map_err(|e| LocalError::new(SYNC, &self.path, e))
     }
 
     /// Where it was opened. For messages: it may have moved since.
@@ -361,5 +360,89 @@ impl<'a> RawEntry<'a> {
         let name = bytes.get(19..length)?;
         let name = name.get(..name.iter().position(|&b| b == 0)?)?;
         Some((Self { ino, kind, name }, bytes.get(length..)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makes_lists_renames_removes() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Dir::create(temp.path().join("a/b"), 0o700).unwrap();
+        let sub = root.create_sub("s", 0o700).unwrap();
+        sub.create_file("f", 0o600).unwrap();
+        root.symlink(Path::new("s/f"), "link").unwrap();
+        let mut entries = root.list().unwrap();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let shown: Vec<_> = entries.iter().map(|e| (e.name.to_str().unwrap(), e.kind)).collect();
+        assert_eq!(shown, [("link", FileKind::Symlink), ("s", FileKind::Dir)]);
+        assert_eq!(entries[1].ino, sub.stat_self().unwrap().ino);
+        sub.rename("f", &root, "g").unwrap();
+        assert_eq!(sub.list().unwrap(), []);
+        assert_eq!(root.stat("g").unwrap().unwrap().kind(), FileKind::File);
+        assert_eq!(root.read_link("link").unwrap(), Path::new("s/f"));
+        assert!(root.remove("g").unwrap() && !root.remove("g").unwrap());
+        assert!(root.remove_sub("s").unwrap() && !root.remove_sub("s").unwrap());
+        assert_eq!(root.stat("g").unwrap(), None);
+        root.sync().unwrap();
+    }
+
+    #[test]
+    fn a_long_list_is_whole() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        // More than one buffer of the kernel's answers.
+        let names: std::collections::BTreeSet<String> = (0..3000).map(|i| format!("{i:0200}")).collect();
+        for name in &names {
+            dir.create_file(name, 0o600).unwrap();
+        }
+        let listed = dir.list().unwrap();
+        assert_eq!(listed.len(), names.len());
+        assert!(listed.iter().all(|e| names.contains(e.name.to_str().unwrap()) && e.kind == FileKind::File));
+        assert_eq!(dir.list().unwrap().len(), names.len(), "listing twice");
+    }
+
+    #[test]
+    fn symlinks_and_parents_are_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(temp.path().join("in/deep")).unwrap();
+        std::fs::write(temp.path().join("secret"), "x").unwrap();
+        std::os::unix::fs::symlink("..", temp.path().join("in/up")).unwrap();
+        std::os::unix::fs::symlink("../secret", temp.path().join("in/link")).unwrap();
+        let dir = Dir::open(temp.path().join("in")).unwrap();
+        for name in ["", ".", "..", "../secret", "up/secret", "deep/../../secret", "a\0b"] {
+            assert!(dir.open_file(name).is_err(), "{name:?}");
+            assert!(dir.sub(name).is_err(), "{name:?}");
+            assert!(dir.remove(name).is_err() || name == "a\0b", "{name:?}");
+        }
+        assert_eq!(dir.open_file("link").unwrap_err().errno(), Some(libc::ELOOP));
+        assert!(dir.sub("up").is_err());
+        for path in ["up", "up/in", "deep/..", "deep/../..", "/", "/etc"] {
+            // `deep/..` ends where it began, which is not beneath anything else.
+            assert!(dir.sub_path(Path::new(path)).is_err() || path == "deep/..", "{path}");
+        }
+        assert!(dir.sub_path(Path::new("deep")).is_ok());
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        let error = Dir::open("/nonexistent-ckptfs").unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::NotFound);
+        assert!(error.to_string().contains("open the directory /nonexistent-ckptfs"), "{error}");
+    }
+
+    #[test]
+    fn malformed_entries_are_not_read() {
+        assert!(RawEntry::split(&[0; 18]).is_none());
+        let mut record = [0_u8; 24];
+        record[16] = 25;
+        assert!(RawEntry::split(&record).is_none(), "longer than the buffer");
+        record[16] = 10;
+        assert!(RawEntry::split(&record).is_none(), "shorter than its head");
+        record[16] = 24;
+        record[19..24].fill(b'x');
+        assert!(RawEntry::split(&record).is_none(), "no end of the name");
     }
 }

@@ -9,6 +9,9 @@ use crate::error::Kind;
 /// The layer's result.
 pub type Result<T, E = LocalError> = std::result::Result<T, E>;
 
+/// What [`super::Dir::sync`] tries.
+pub(super) const SYNC: &str = "sync the directory";
+
 /// A local file, directory or mount could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}: {source}{}", path.display(), remedy_text(.remedy.as_deref()))]
@@ -96,10 +99,10 @@ impl LocalError {
         self.errno() == Some(libc::EROFS)
     }
 
-    /// The disk failed.
+    /// A directory could not be synced: what was done in it may be lost, and trying again would not tell.
     #[must_use]
-    pub fn is_io(&self) -> bool {
-        self.errno() == Some(libc::EIO)
+    pub fn is_sync_failure(&self) -> bool {
+        self.what == SYNC
     }
 
     /// What a caller can do about it.

@@ -224,3 +224,123 @@ pub fn digest(file: &File) -> io::Result<Digest> {
     record_since(file, &digest, &before)?;
     Ok(digest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::path::Path;
+
+    fn open(path: &Path) -> File {
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    /// A recorded file; nothing where the file system of the temporary directory keeps no records (an old tmpfs).
+    fn recorded_file(bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf, Digest) {
+        // The target directory lies on a disk; /tmp may be a tmpfs.
+        let temp = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let path = temp.path().join("a.sst");
+        std::fs::write(&path, bytes).unwrap();
+        let digest = digest(&open(&path)).unwrap();
+        assert_eq!(digest, Digest::of(bytes));
+        assert_eq!(recorded(&open(&path)).unwrap(), Some(digest), "these tests need user xattrs and birth times");
+        (temp, path, digest)
+    }
+
+    #[test]
+    fn hard_links_and_renames_keep_the_record() {
+        let (temp, path, digest) = recorded_file(b"hello");
+        let link = temp.path().join("b.sst");
+        std::fs::hard_link(&path, &link).unwrap();
+        std::fs::rename(&path, temp.path().join("c.sst")).unwrap();
+        assert_eq!(recorded(&open(&link)).unwrap(), Some(digest));
+        std::fs::set_permissions(&link, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+        assert_eq!(recorded(&open(&link)).unwrap(), Some(digest));
+    }
+
+    #[test]
+    fn a_copy_with_its_attributes_is_another_file() {
+        let (temp, path, _) = recorded_file(b"hello");
+        let copy = temp.path().join("b.sst");
+        std::fs::copy(&path, &copy).unwrap();
+        let value = xattr::get(open(&path), ATTRIBUTE).unwrap().unwrap();
+        assert_eq!(value.len(), 49);
+        xattr::set(open(&copy), ATTRIBUTE, &value).unwrap();
+        let times = std::fs::FileTimes::new().set_modified(std::fs::metadata(&path).unwrap().modified().unwrap());
+        open(&copy).set_times(times).unwrap();
+        assert_eq!(recorded(&open(&copy)).unwrap(), None);
+    }
+
+    #[test]
+    fn writes_and_truncation_end_it() {
+        let (_temp, path, digest) = recorded_file(b"hello");
+        // Even a write that follows at once and keeps the length.
+        open(&path).write_all(b"HELLO").unwrap();
+        assert_eq!(recorded(&open(&path)).unwrap(), None);
+        assert_ne!(super::digest(&open(&path)).unwrap(), digest);
+        open(&path).set_len(4).unwrap();
+        assert_eq!(recorded(&open(&path)).unwrap(), None);
+    }
+
+    #[test]
+    fn what_changed_since_it_was_hashed_is_not_recorded() {
+        let (_temp, path, digest) = recorded_file(b"hello");
+        let file = open(&path);
+        let before = FileStat::of(&file).unwrap();
+        open(&path).write_all(b"HELLO").unwrap();
+        assert!(!record_since(&file, &digest, &before).unwrap());
+        assert_eq!(recorded(&file).unwrap(), None);
+    }
+
+    #[test]
+    fn every_bit_of_the_record_counts() {
+        let (_temp, path, digest) = recorded_file(b"hello");
+        let file = open(&path);
+        let value = xattr::get(&file, ATTRIBUTE).unwrap().unwrap();
+        for bit in 0..value.len() * 8 {
+            let mut bad = value.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            xattr::set(&file, ATTRIBUTE, &bad).unwrap();
+            assert_eq!(recorded(&file).unwrap(), None, "bit {bit}");
+        }
+        for bad in [&value[..48], &[&value[..], &[0]].concat(), &[]] {
+            xattr::set(&file, ATTRIBUTE, bad).unwrap();
+            assert_eq!(recorded(&file).unwrap(), None);
+        }
+        xattr::set(&file, ATTRIBUTE, &value).unwrap();
+        assert_eq!(recorded(&file).unwrap(), Some(digest));
+        forget(&file).unwrap();
+        forget(&file).unwrap();
+        assert_eq!(recorded(&file).unwrap(), None);
+    }
+
+    #[test]
+    fn the_record_costs_no_block() {
+        let temp = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let path = temp.path().join("a.sst");
+        std::fs::write(&path, vec![7; 8192]).unwrap();
+        open(&path).sync_all().unwrap();
+        let before = FileStat::of(open(&path)).unwrap();
+        assert!(before.btime.is_some() && before.blocks > 0);
+        assert!(record(&open(&path), &Digest::of(b"x")).unwrap());
+        open(&path).sync_all().unwrap();
+        assert_eq!(FileStat::of(open(&path)).unwrap().blocks, before.blocks);
+    }
+
+    #[test]
+    fn places_without_records_say_no() {
+        // procfs has neither user attributes nor birth times.
+        let file = File::open("/proc/self/status").unwrap();
+        assert!(!record(&file, &Digest::of(b"x")).unwrap());
+        assert_eq!(recorded(&file).unwrap(), None);
+    }
+
+    #[test]
+    fn attributes_agree_with_the_library() {
+        use std::os::unix::fs::MetadataExt;
+        let file = File::open("/proc/self/exe").unwrap();
+        let (stat, meta) = (FileStat::of(&file).unwrap(), file.metadata().unwrap());
+        assert_eq!((stat.dev, stat.ino, stat.size), (meta.dev(), meta.ino(), meta.size()));
+        assert_eq!((stat.mode, stat.uid, stat.blocks), (meta.mode(), meta.uid(), meta.blocks()));
+    }
+}

@@ -99,3 +99,60 @@ pub fn copy_contents(from: &File, to: &File) -> io::Result<u64> {
     to.seek(SeekFrom::Start(0))?;
     io::copy(&mut from, &mut to)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn links_are_the_same_inode() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let file = dir.create_file("a", 0o600).unwrap();
+        assert_eq!(link_from_fd(&file, &dir, "b").unwrap(), Linked::Linked);
+        assert_eq!(link_from_fd(&file, &dir, "b").unwrap(), Linked::Exists);
+        let stat = dir.stat("b").unwrap().unwrap();
+        assert!(stat.same_inode(&dir.stat("a").unwrap().unwrap()) && stat.nlink == 2);
+        assert!(link_from_fd(&file, &dir, "../c").is_err());
+        // What has no name any more cannot get one.
+        dir.remove("a").unwrap();
+        dir.remove("b").unwrap();
+        assert!(link_from_fd(&file, &dir, "c").is_err());
+    }
+
+    #[test]
+    fn other_devices_are_told_apart() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let file = File::open("/proc/self/status").unwrap();
+        assert_eq!(link_from_fd(&file, &dir, "x").unwrap(), Linked::CrossDevice);
+    }
+
+    #[test]
+    fn too_many_links() {
+        // 65,000 on ext4; other file systems take more, or say EMLINK later: stop there.
+        let temp = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let file = dir.create_file("a", 0o600).unwrap();
+        let last =
+            (0..70_000).map(|i| link_from_fd(&file, &dir, format!("{i}")).unwrap()).find(|l| *l != Linked::Linked);
+        assert!(matches!(last, None | Some(Linked::TooManyLinks)));
+    }
+
+    #[test]
+    fn copies_and_reflinks_have_the_bytes() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let mut from = dir.create_file("a", 0o600).unwrap();
+        from.write_all(&vec![7; 100_000]).unwrap();
+        let to = dir.create_file("b", 0o600).unwrap();
+        // Another test covers what this file system cannot do: either answer is right here, and a copy follows.
+        let shared = reflink(&from, &to).unwrap();
+        assert_eq!(to.metadata().unwrap().len(), if shared { 100_000 } else { 0 });
+        let to = dir.create_file("c", 0o600).unwrap();
+        assert_eq!(copy_contents(&from, &to).unwrap(), 100_000);
+        assert_eq!(std::fs::read(temp.path().join("c")).unwrap(), vec![7; 100_000]);
+        assert!(!reflink(&File::open("/proc/self/status").unwrap(), &to).unwrap());
+    }
+}

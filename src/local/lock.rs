@@ -89,3 +89,49 @@ impl FileLock {
         Ok(Some(String::from_utf8_lossy(&buffer).trim().to_owned()).filter(|s| !s.is_empty()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let lock = FileLock::try_exclusive(&dir, "lock").unwrap().unwrap();
+        lock.write_info("pid 7").unwrap();
+        assert!(FileLock::try_exclusive(&dir, "lock").unwrap().is_none());
+        assert!(FileLock::wait_exclusive(&dir, "lock", Duration::from_millis(50)).unwrap().is_none());
+        assert_eq!(FileLock::holder(&dir, "lock").unwrap().as_deref(), Some("pid 7"));
+        // Its file is replaced: the old lock says nothing about the new one.
+        dir.remove("lock").unwrap();
+        let other = FileLock::try_exclusive(&dir, "lock").unwrap().unwrap();
+        drop(lock);
+        assert!(FileLock::try_exclusive(&dir, "lock").unwrap().is_none());
+        drop(other);
+        assert!(FileLock::try_exclusive(&dir, "lock").unwrap().is_some());
+        assert_eq!(FileLock::holder(&dir, "nothing").unwrap(), None);
+    }
+
+    #[test]
+    fn who_waits_gets_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let lock = FileLock::try_exclusive(&dir, "lock").unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| FileLock::wait_exclusive(&dir, "lock", Duration::from_secs(30)));
+            std::thread::sleep(Duration::from_millis(60));
+            drop(lock);
+            assert!(waiter.join().unwrap().unwrap().is_some());
+        });
+    }
+
+    #[test]
+    fn symlinks_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        dir.symlink(std::path::Path::new("elsewhere"), "lock").unwrap();
+        assert!(FileLock::try_exclusive(&dir, "lock").is_err());
+        assert!(dir.stat("elsewhere").unwrap().is_none());
+    }
+}

@@ -19,6 +19,9 @@ use crate::error::Kind;
 pub const FS_TYPE: &str = "fuse.ckptfs";
 
 const SOURCE: &str = "ckptfs";
+/// A descriptor is a C int.
+const DESCRIPTOR_LEN: u32 = 4;
+
 const DEVICE: &str = "/dev/fuse";
 const FUSERMOUNT: [&str; 2] = ["/usr/bin/fusermount3", "/bin/fusermount3"];
 
@@ -219,7 +222,7 @@ fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
         if header.is_null()
             || (*header).cmsg_level != libc::SOL_SOCKET
             || (*header).cmsg_type != libc::SCM_RIGHTS
-            || (*header).cmsg_len as usize != libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize
+            || (*header).cmsg_len as usize != libc::CMSG_LEN(DESCRIPTOR_LEN) as usize
         {
             return Ok(None);
         }
@@ -287,4 +290,85 @@ pub fn heal(point: &Path) -> Result<u32> {
         healed += 1;
     }
     Ok(healed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn place() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn unfit_places_are_refused() {
+        let temp = place();
+        let point = temp.path().join("m");
+        assert_eq!(mount_fuse(&point, &MountOptions::default()).unwrap_err().kind(), Kind::NotFound);
+        std::fs::write(&point, "x").unwrap();
+        assert!(mount_fuse(&point, &MountOptions::default()).is_err());
+        let error = mount_fuse(temp.path(), &MountOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("not empty"), "{error}");
+        let error = mount_fuse(Path::new("/proc"), &MountOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("mounted there already"), "{error}");
+        std::fs::remove_file(&point).unwrap();
+        let options = MountOptions { subtype: "x,allow_other".into(), ..MountOptions::default() };
+        assert_eq!(mount_fuse(temp.path(), &options).unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn a_dead_mount_is_healed() {
+        let temp = place();
+        let device = mount_fuse(temp.path(), &MountOptions::default()).unwrap();
+        let mount = mounts::mounted_at(temp.path()).unwrap().pop().unwrap();
+        assert_eq!((mount.fs_type.as_str(), mount.source.as_str()), (FS_TYPE, SOURCE));
+        for option in ["ro", "nosuid", "nodev", "noexec", "noatime"] {
+            assert!(mount.options.split(',').any(|o| o == option), "{option} in {}", mount.options);
+        }
+        assert!(mount.super_options.contains("default_permissions"), "{}", mount.super_options);
+        assert_eq!(mount.super_option("user_id"), Some(process::euid().to_string().as_str()));
+        drop(device);
+        assert!(is_stale(temp.path()));
+        assert_eq!(heal(temp.path()).unwrap(), 1);
+        assert_eq!(heal(temp.path()).unwrap(), 0);
+        assert!(!is_stale(temp.path()) && !mounts::is_mount_point(temp.path()).unwrap());
+        assert!(unmount(temp.path(), false).is_err());
+    }
+
+    #[test]
+    fn descriptors_pass_through_sockets() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = File::open("/proc/self/status").unwrap();
+        send_fd(&theirs, file.as_fd());
+        let received = receive_fd(&ours).unwrap().unwrap();
+        let (a, b) = (super::super::FileStat::of(&file).unwrap(), super::super::FileStat::of(&received).unwrap());
+        assert!(a.same_inode(&b));
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::fcntl(received.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
+        std::io::Write::write_all(&mut &theirs, b"x").unwrap();
+        assert!(receive_fd(&ours).unwrap().is_none(), "a byte without a descriptor");
+        drop(theirs);
+        assert!(receive_fd(&ours).unwrap().is_none(), "the end");
+    }
+
+    fn send_fd(socket: &UnixStream, fd: std::os::fd::BorrowedFd<'_>) {
+        let mut byte = [0_u8; 1];
+        let mut control = [0_u64; 8];
+        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+        // SAFETY: as in `receive_fd`: numbers and pointers into live buffers.
+        unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_iov = std::ptr::from_mut(&mut part);
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(DESCRIPTOR_LEN) as _;
+            let header = libc::CMSG_FIRSTHDR(std::ptr::from_ref(&message));
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(DESCRIPTOR_LEN) as _;
+            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd.as_raw_fd());
+            assert_eq!(libc::sendmsg(socket.as_raw_fd(), std::ptr::from_ref(&message), 0), 1);
+        }
+    }
 }

@@ -331,3 +331,58 @@ impl ReadyPipe {
         self.0.write_all(format!("-{message}").as_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_living_and_the_dead() {
+        assert!(alive(std::process::id()));
+        assert!(!alive(0) && !alive(u32::MAX) && terminate(0).is_err() && terminate(1).is_err());
+        let mut child = Command::new("/bin/true").spawn().unwrap();
+        child.wait().unwrap();
+        assert!(!alive(child.id()));
+        assert!(!hostname().is_empty());
+        assert!(raise_open_files(64).unwrap() >= 64);
+    }
+
+    #[test]
+    fn detached_children_report() {
+        let shell = Path::new("/bin/sh");
+        let run =
+            |script: &str| spawn_detached(shell, &["-c", script], None).unwrap().wait(Duration::from_secs(20)).unwrap();
+        assert_eq!(run("eval \"printf + >&$CKPTFS_READY_FD\""), Started::Ready);
+        assert_eq!(run("eval \"printf -- '-no luck' >&$CKPTFS_READY_FD\""), Started::Failed("no luck".into()));
+        assert_eq!(run("exit 3"), Started::Died);
+        let slow = spawn_detached(shell, &["-c", "sleep 2"], None).unwrap();
+        assert_eq!(slow.wait(Duration::from_millis(50)).unwrap(), Started::Silent);
+    }
+
+    #[test]
+    fn a_detached_child_has_a_session_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let log = File::create(temp.path().join("log")).unwrap();
+        let script = "cut -d' ' -f6 /proc/self/stat >&2; pwd >&2; eval \"printf + >&$CKPTFS_READY_FD\"";
+        let child = spawn_detached(Path::new("/bin/sh"), &["-c", script], Some(&log)).unwrap();
+        let pid = child.pid;
+        assert_eq!(child.wait(Duration::from_secs(20)).unwrap(), Started::Ready);
+        assert_eq!(std::fs::read_to_string(temp.path().join("log")).unwrap(), format!("{pid}\n/\n"));
+    }
+
+    #[test]
+    fn holes_and_room() {
+        let temp = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let room = statvfs(temp.path()).unwrap();
+        assert!(room.total > room.available && room.available > 0);
+        let mut file = File::options().read(true).write(true).create_new(true).open(temp.path().join("f")).unwrap();
+        file.write_all(&vec![7; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, 0, Advice::DontNeed);
+        let before = super::super::FileStat::of(&file).unwrap().blocks;
+        if punch_hole(&file, 0, 1 << 19).unwrap() {
+            let after = super::super::FileStat::of(&file).unwrap();
+            assert!(after.blocks <= before / 2 + 64 && after.size == 1 << 20, "{} {before}", after.blocks);
+        }
+    }
+}

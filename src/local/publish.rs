@@ -74,7 +74,12 @@ impl<'a> Staged<'a> {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) => {
                 Self::named(dir, mode)
             }
-            Err(e) => Err(LocalError::new("write a file in", dir.path(), e)),
+            Err(e) => {
+                // In a directory that was just removed, ext4 says EPERM; ENOENT lets callers make it anew.
+                let gone = e.raw_os_error() == Some(libc::EPERM) && dir.stat_self().is_ok_and(|stat| stat.nlink == 0);
+                let e = if gone { io::Error::from_raw_os_error(libc::ENOENT) } else { e };
+                Err(LocalError::new("write a file in", dir.path(), e))
+            }
         }
     }
 
@@ -237,5 +242,93 @@ impl Dir {
             Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(false),
             Err(e) => Err(LocalError::entry("lock", self.path(), name, e)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> (tempfile::TempDir, Dir) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        (temp, dir)
+    }
+
+    fn read(dir: &Dir, name: &str) -> Vec<u8> {
+        std::fs::read(dir.path().join(name)).unwrap()
+    }
+
+    #[test]
+    fn the_first_wins_and_nothing_is_left() {
+        let (_temp, dir) = dir();
+        for level in [Durability::Full, Durability::FileOnly, Durability::None] {
+            let name = format!("{level:?}");
+            assert_eq!(dir.publish_new(&name, b"one", 0o444, level).unwrap(), Published::Created);
+            assert_eq!(dir.publish_new(&name, b"two", 0o444, level).unwrap(), Published::Exists);
+            assert_eq!(read(&dir, &name), b"one");
+            dir.publish_replace(&name, b"three", 0o444, level).unwrap();
+            assert_eq!(read(&dir, &name), b"three");
+        }
+        assert_eq!(dir.list().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn named_staging_does_the_same() {
+        let (_temp, dir) = dir();
+        for (round, expected) in [Published::Created, Published::Exists].into_iter().enumerate() {
+            let staged = Staged::named(&dir, 0o600).unwrap();
+            staged.file().write_all(format!("{round}").as_bytes()).unwrap();
+            let entries = dir.list().unwrap();
+            let staging = entries.iter().find(|e| is_staging(&e.name)).unwrap();
+            // Its writer lives: nobody takes it for a leftover.
+            assert!(!dir.remove_staging(&staging.name).unwrap());
+            assert_eq!(staged.publish("f", Durability::Full).unwrap().0, expected);
+        }
+        Staged::named(&dir, 0o600).unwrap().replace("g", Durability::Full).unwrap();
+        drop(Staged::named(&dir, 0o600).unwrap());
+        assert_eq!(read(&dir, "f"), b"0");
+        assert_eq!(dir.list().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn leftovers_go_and_others_stay() {
+        let (_temp, dir) = dir();
+        let left = format!("{STAGING}{}", "ab".repeat(16));
+        dir.create_file(&left, 0o600).unwrap();
+        for name in ["x", ".tmp-", ".tmp-abc", &format!("{STAGING}{}", "AB".repeat(16)), &format!("{left}.json")] {
+            dir.create_file(name, 0o600).unwrap();
+            assert!(!dir.remove_staging(name).unwrap(), "{name}");
+        }
+        assert!(dir.remove_staging(&left).unwrap());
+        assert!(!dir.remove_staging(&left).unwrap());
+        assert_eq!(dir.list().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing() {
+        let (_temp, dir) = dir();
+        let failing = |_: &mut File| Err(io::Error::other("no"));
+        let error = dir.publish_new("f", failing, 0o600, Durability::Full).unwrap_err();
+        assert!(error.to_string().contains("/f: no"), "{error}");
+        assert!(dir.publish_new("../f", b"x", 0o600, Durability::None).is_err());
+        assert_eq!(dir.list().unwrap(), []);
+    }
+
+    #[test]
+    fn one_of_many_wins() {
+        let (_temp, dir) = dir();
+        let won: usize = std::thread::scope(|scope| {
+            let racers: Vec<_> = (0..8_u8)
+                .map(|i| {
+                    let dir = &dir;
+                    scope.spawn(move || dir.publish_new("f", &vec![i; 100], 0o600, Durability::None).unwrap())
+                })
+                .collect();
+            racers.into_iter().map(|r| usize::from(r.join().unwrap() == Published::Created)).sum()
+        });
+        assert_eq!(won, 1);
+        let bytes = read(&dir, "f");
+        assert!(bytes.len() == 100 && bytes.iter().all(|b| *b == bytes[0]));
     }
 }

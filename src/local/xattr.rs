@@ -93,3 +93,29 @@ pub fn lget(path: &Path, attribute: &str) -> Result<Option<Vec<u8>>> {
     };
     get().map_err(|e| LocalError::new("read an extended attribute of", path, e))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let temp = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let path = temp.path().join("f");
+        let file = std::fs::File::create(&path).unwrap();
+        assert_eq!(get(&file, "user.x").unwrap(), None);
+        assert!(!remove(&file, "user.x").unwrap());
+        // Longer than the first buffer.
+        let value = vec![1; 1000];
+        set(&file, "user.x", &value).unwrap();
+        assert_eq!(get(&file, "user.x").unwrap(), Some(value.clone()));
+        assert_eq!(lget(&path, "user.x").unwrap(), Some(value));
+        set(&file, "user.x", b"").unwrap();
+        assert_eq!(get(&file, "user.x").unwrap(), Some(Vec::new()));
+        assert!(remove(&file, "user.x").unwrap());
+        assert!(set(&file, "user.\0", b"").is_err());
+        std::os::unix::fs::symlink(&path, temp.path().join("l")).unwrap();
+        set(&file, "user.x", b"1").unwrap();
+        assert_ne!(lget(&temp.path().join("l"), "user.x").ok().flatten(), Some(b"1".to_vec()));
+    }
+}

@@ -150,13 +150,7 @@ impl FileBackend {
             why: "no such directory; check the store's URL".to_owned(),
         })?;
         let mut dir = root.try_clone()?;
-        let mut at = String::new();
         for component in path.split('/').filter(|c| !c.is_empty()) {
-            let above = at.clone();
-            if !at.is_empty() {
-                at.push('/');
-            }
-            at.push_str(component);
             dir = match dir.sub(component) {
                 Ok(sub) => sub,
                 Err(e) if e.is_not_found() => {
@@ -165,10 +159,8 @@ impl FileBackend {
                 }
                 Err(e) => return Err(e.into()),
             };
-            if !lock(&self.durable).contains(&at) {
-                lock(&self.pending).insert(above);
-            }
         }
+        self.note(path);
         Ok(dir)
     }
 
@@ -184,8 +176,19 @@ impl FileBackend {
         }
     }
 
-    fn note(&self, key: &str) {
-        lock(&self.pending).insert(parent(key).0.to_owned());
+    /// Has the next flush make the entries of a directory durable, and all those that lead to it. At once, so that
+    /// a flush never takes a directory without its parents.
+    fn note(&self, path: &str) {
+        let mut all = vec![path.to_owned()];
+        {
+            let durable = lock(&self.durable);
+            let mut path = path;
+            while !path.is_empty() && !durable.contains(path) {
+                path = parent(path).0;
+                all.push(path.to_owned());
+            }
+        }
+        lock(&self.pending).extend(all);
     }
 
     fn open_object(&self, key: &str) -> Result<Option<(File, u64)>> {
@@ -200,7 +203,7 @@ impl FileBackend {
         if stat.kind() != FileKind::File {
             return Err(StoreError::Damaged { object: self.object(key), why: "it is not a regular file".to_owned() });
         }
-        self.note(key);
+        self.note(parent(key).0);
         Ok(Some((file, stat.size)))
     }
 
@@ -305,11 +308,11 @@ impl FileBackend {
         }
         let mut durable = lock(&self.durable);
         for path in pending {
-            // The entry of a directory is in the one above it: after both were synced it is on the disk. Directories of
-            // single checkpoints come and go, so that they are synced each time.
-            let depth = path.split('/').count();
-            let kind = path.split('/').next().unwrap_or_default();
-            if !path.is_empty() && (depth == 1 || depth == 2 && kind != "probe") && !path.contains("..") {
+            // Its entry is in the directory above, which was synced with it or before. Directories of single checkpoints
+            // come and go, so that they are synced each time.
+            let mut parts = path.split('/');
+            let probe = parts.next() == Some("probe");
+            if !path.is_empty() && !probe && parts.count() <= 1 {
                 durable.insert(path);
             }
         }
@@ -370,7 +373,7 @@ impl Backend for FileBackend {
         let Some(dir) = self.dir(path)? else { return Ok(None) };
         let stat = dir.stat(name)?.filter(|stat| stat.kind() == FileKind::File);
         if stat.is_some() {
-            self.note(key);
+            self.note(parent(key).0);
         }
         Ok(stat.map(|stat| stat.size))
     }
@@ -398,7 +401,7 @@ impl Backend for FileBackend {
             })
         });
         if let Err(StoreError::Local(e)) = &put
-            && e.is_io()
+            && e.is_sync_failure()
         {
             self.failed.store(true, Ordering::Release);
         }
@@ -416,7 +419,7 @@ impl Backend for FileBackend {
             let staged = Staged::new(dir, FILE_MODE).map_err(|e| self.local("write", key, e))?;
             self.fill(key, staged.file(), digest, source)?;
             let (published, _) = staged.publish(name, Durability::FileOnly).map_err(|e| self.local("write", key, e))?;
-            self.note(key);
+            self.note(parent(key).0);
             match published {
                 Published::Created => sent.add(source.len()),
                 // The name says what it holds, and nothing is published before it was hashed; a crash of the disk may differ.

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
@@ -168,7 +168,11 @@ impl ObjectBackend {
                 why: format!("an object there has a name that cannot be handled; move it away ({why})"),
             },
             Error::UnknownConfigurationKey { .. } => StoreError::Invalid { object, why },
+            // Bulk deletes answer per key, without a status.
+            _ if why.contains("AccessDenied") => StoreError::Permission { what, object, why },
             _ => match refused_with(&why) {
+                // Lists name no object, so that the library does not say NotFound itself.
+                Some(404) => StoreError::NotFound { what, object, why },
                 Some(416) => StoreError::Damaged { object, why: format!("it is shorter than it should be ({why})") },
                 Some(401 | 403) => StoreError::Permission { what, object, why },
                 Some(501) => StoreError::Unsupported { store: self.url.clone(), why: format!("cannot {what}: {why}") },
@@ -195,9 +199,11 @@ impl ObjectBackend {
         })
     }
 
-    /// Passes on the pieces of an answer; each must come in time. The sink runs on the caller's thread.
+    /// Passes on the pieces of an answer; each must come in time, and all of them. The sink runs on the caller's thread.
     fn drain(&self, key: &str, answer: GetResult, sink: Sink<'_>) -> Result<()> {
         let limit = self.options.attempt_limit(0);
+        let all = self.options.limit(answer.range.end.saturating_sub(answer.range.start));
+        let begun = Instant::now();
         runtime()?.block_on(async {
             let mut pieces = answer.into_stream();
             loop {
@@ -205,6 +211,7 @@ impl ObjectBackend {
                     Err(_) => return Err(self.late("read", key, limit)),
                     Ok(None) => return Ok(()),
                     Ok(Some(Err(e))) => return Err(self.classify("read", key, &e)),
+                    Ok(Some(Ok(_))) if begun.elapsed() > all => return Err(self.late("read", key, all)),
                     Ok(Some(Ok(piece))) => {
                         sink(&piece).map_err(|source| StoreError::Sink { object: self.object(key), source })?;
                     }

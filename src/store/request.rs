@@ -139,10 +139,11 @@ impl Store {
     /// # Errors
     /// When the store does not answer; then the object may or may not be there.
     pub fn create(&self, key: &Key, body: Bytes) -> Result<Created> {
-        self.create_at(key.as_str(), &body, true)
+        self.create_at(key.as_str(), body, true)
     }
 
-    pub(super) fn create_at(&self, key: &str, body: &Bytes, durable: bool) -> Result<Created> {
+    #[expect(clippy::needless_pass_by_value, reason = "a body is cheap to clone, and made for one request")]
+    pub(super) fn create_at(&self, key: &str, body: Bytes, durable: bool) -> Result<Created> {
         let begun = Instant::now();
         let mut attempt = 0;
         loop {
@@ -164,7 +165,7 @@ impl Store {
                 Err(e) => return Err(e),
             };
             match there {
-                Some(bytes) if bytes == *body => return Ok(Created::Ours),
+                Some(bytes) if bytes == body => return Ok(Created::Ours),
                 Some(bytes) => return Ok(Created::Other(bytes)),
                 None if self.may_retry(attempt, begun, 0) => {
                     self.0.counters.retries.inc();

@@ -117,6 +117,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when the file changed; otherwise when it cannot be read or the store refuses.
+    #[expect(clippy::needless_pass_by_value, reason = "a source is made for one upload")]
     pub fn upload_blob(&self, name: &BlobName, source: BlobSource<'_>) -> Result<()> {
         let key = Key::blob(name);
         let len = source.len();
