@@ -92,6 +92,20 @@ fn anothers_file_is_copied_and_said_so() {
     assert_eq!((fs::metadata(&path).unwrap().uid(), fs::metadata(&path).unwrap().nlink()), (1234, 1));
     assert!(read_all(&cache.open_complete(&digest, data.len() as u64).unwrap().unwrap()) == data);
 
+    // One whose record says what it is may share its blocks, where the file system can.
+    let path = dir.path().join("y.sst");
+    let data = bytes(7, 300_000);
+    let file = make(&path, &data);
+    chown(&path, Some(1234), Some(1234)).unwrap();
+    let digest = identity::digest(&file).unwrap();
+    let linked = cache.link_in(&file, &digest).unwrap();
+    println!("a recorded file of another owner was {linked:?}");
+    assert!(linked.is_degraded());
+    let entry = cache.open_complete(&digest, data.len() as u64).unwrap().unwrap();
+    assert!(read_all(&entry) == data);
+    assert_eq!(identity::recorded(&entry).unwrap(), Some(digest));
+    assert_eq!(entry.metadata().unwrap().nlink(), 1);
+
     // One that everybody may write is not trusted with a name either.
     let path = dir.path().join("open.sst");
     let file = make(&path, b"open to all");
