@@ -97,8 +97,8 @@ pub enum CacheError {
     /// A manifest was refused.
     #[error("{key}: {source}")]
     Format {
-        /// The object.
-        key: Key,
+        /// Key of the object.
+        key: String,
         /// Why.
         source: FormatError,
     },
@@ -110,7 +110,7 @@ pub enum CacheError {
         /// The checkpoint and subtask.
         checkpoint: String,
         /// The store's error.
-        source: StoreError,
+        source: Box<StoreError>,
     },
     /// A local file does not hold what the caller says, or changed while it was looked at.
     #[error("a file that was to be kept as {expected} does not hold that: {why}")]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::types::{BlobName, Digest, Extent, Key};
 /// Bytes that are read from a bundle at once.
 const PIECE: usize = 1 << 20;
 
-/// How often a file may vanish between being there and being opened before we call it somebody's doing.
+/// How often we wait for others before we fetch without regard to them.
 const LOOKS: u32 = 8;
 
 /// A file that is wanted, and where its bytes are.
@@ -85,7 +84,11 @@ impl Wanted<'_> {
             }
             StoreError::Damaged { why, .. } => self.damaged(why),
             StoreError::Sink { source, .. } => CacheError::write(&cache.path, self.label, self.size, source),
-            source => CacheError::Store { file: self.label.to_owned(), checkpoint: place(self.manifest), source },
+            other => CacheError::Store {
+                file: self.label.to_owned(),
+                checkpoint: place(self.manifest),
+                source: Box::new(other),
+            },
         }
     }
 }
@@ -127,8 +130,8 @@ impl Inner {
                 return Ok(file);
             }
         }
-        let e = io::Error::other("it goes away as soon as it is fetched: is the cache's limit too small?");
-        Err(CacheError::io(&self.path, format!("keep {}", wanted.label), e))
+        // Others kept failing with other uploads of the same bytes: what they met says nothing about ours.
+        self.download(store, wanted, &bundles)
     }
 
     /// The bundles that a file lies in, open and verified, by index.

@@ -145,10 +145,10 @@ mod tests {
             assert_eq!(same.join().unwrap(), "failed");
             assert_eq!(other.join().unwrap(), "again");
         });
-        let panicked = std::panic::catch_unwind(|| {
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let Joined::Lead(_lead) = flights.join(&digest, &[]) else { panic!("it was freed") };
             panic!("leader dies");
-        });
+        }));
         assert!(panicked.is_err());
         assert!(matches!(flights.join(&digest, &[]), Joined::Lead(_)));
     }

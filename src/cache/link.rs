@@ -83,14 +83,17 @@ impl Batch<'_> {
         if before.kind() != FileKind::File {
             return Err(mismatch("it is not a regular file"));
         }
-        if cache.open_complete(digest, before.size)?.is_some() {
+        if let Some(found) = cache.open_complete(digest, before.size)? {
+            cache.make_durable(&found, digest)?;
             // Whoever put it there may not have synced the directory yet.
             self.touch(digest)?;
             return Ok(LinkedIn::Present);
         }
-        let own = before.uid == cache.uid && before.dev == cache.device && before.mode & WRITABLE_BY_ALL == 0;
-        // A copy is hashed while it is made.
-        if own && !cache.believed(file, &before, digest)? {
+        let own = before.uid == cache.uid && before.mode & WRITABLE_BY_ALL == 0;
+        let believed = cache.believed(file, &before, digest)?;
+        // A copy is hashed while it is made. Device numbers are a hint (overlayfs has several): the link itself will tell.
+        let own = own && (believed || before.dev == cache.device);
+        if own && !believed {
             let (found, length) = identity::hash(file).map_err(fail)?;
             if found != *digest || length != before.size {
                 return Err(mismatch(&format!("its {length} bytes have the digest {found}")));
@@ -100,16 +103,16 @@ impl Batch<'_> {
                 cache.vouch(&before, digest);
             }
         }
-        if own && self.link(file, digest, &before)? {
-            return Ok(LinkedIn::Linked);
+        if own && let Some(linked) = self.link(file, digest, &before)? {
+            return Ok(linked);
         }
         let how = cache.copy_in(file, digest, &before)?;
         cache.counters.degraded_links.inc();
         Ok(how)
     }
 
-    /// False: the file system does not let us.
-    fn link(&self, file: &File, digest: &Digest, before: &FileStat) -> Result<bool> {
+    /// `None`: the file system does not let us.
+    fn link(&self, file: &File, digest: &Digest, before: &FileStat) -> Result<Option<LinkedIn>> {
         let cache = self.cache;
         let name = digest.to_hex();
         // Its bytes must be on the disk before its name counts. RocksDB synced them: then this is nearly free.
@@ -118,13 +121,14 @@ impl Batch<'_> {
         let linked = link_from_fd(file, &dir, &name).map_err(|e| cache.failed(&name, before.size, e))?;
         match linked {
             Linked::Linked => {}
-            // Somebody was faster; theirs is looked at by whoever opens it.
             Linked::Exists => {
-                if cache.open_complete(digest, before.size)?.is_none() {
-                    return Ok(false);
-                }
+                // Somebody was faster. If theirs is wrong it is gone now, and a copy takes its place.
+                let Some(found) = cache.open_complete(digest, before.size)? else { return Ok(None) };
+                cache.make_durable(&found, digest)?;
+                self.touch(digest)?;
+                return Ok(Some(LinkedIn::Present));
             }
-            Linked::CrossDevice | Linked::TooManyLinks | Linked::NotPermitted => return Ok(false),
+            Linked::CrossDevice | Linked::TooManyLinks | Linked::NotPermitted => return Ok(None),
         }
         let after = FileStat::of(file)
             .map_err(|e| CacheError::io(&cache.path, format!("look at a file to be kept as {digest}"), e))?;
@@ -135,7 +139,7 @@ impl Batch<'_> {
         }
         cache.touch(digest);
         self.touch(digest)?;
-        Ok(true)
+        Ok(Some(LinkedIn::Linked))
     }
 
     fn touch(&self, digest: &Digest) -> Result<()> {

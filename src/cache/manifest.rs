@@ -32,7 +32,7 @@ impl Cache {
         if let Some(known) = self.inner.parsed.get(digest).and_then(|w| w.upgrade()) {
             known.place().belongs_at(&key).map_err(|why| {
                 let what = TaskManifest::WHAT;
-                CacheError::Format { key: key.clone(), source: crate::format::FormatError::Misplaced { what, why } }
+                CacheError::Format { key: key.to_string(), source: crate::format::FormatError::Misplaced { what, why } }
             })?;
             return Ok(known);
         }
@@ -40,7 +40,8 @@ impl Cache {
             Some(bytes) => bytes,
             None => self.fetch_manifest(store, &key, subtask)?,
         };
-        let decoded = decode_at::<TaskManifest>(&key, &bytes).map_err(|source| CacheError::Format { key, source })?;
+        let decoded = decode_at::<TaskManifest>(&key, &bytes)
+            .map_err(|source| CacheError::Format { key: key.to_string(), source })?;
         let manifest = Arc::new(decoded.record);
         if self.inner.parsed.len() >= limits::PARSED_MANIFESTS {
             self.inner.parsed.retain(|_, weak| weak.strong_count() > 0);
@@ -63,7 +64,7 @@ impl Cache {
             Err(StoreError::Damaged { why, .. }) => return Err(damaged(why)),
             Err(source) => {
                 let file = "the task manifest".to_owned();
-                return Err(CacheError::Store { file, checkpoint: checkpoint(), source });
+                return Err(CacheError::Store { file, checkpoint: checkpoint(), source: Box::new(source) });
             }
         };
         let found = Digest::of(&bytes);

@@ -7,6 +7,7 @@
 //! <cache>/partial/             what is being written; usually without a name
 //! <cache>/jobs/<job>.lock      a writer's lock per job
 //! <cache>/daemon.lock          one daemon per cache, any number of engines
+//! <cache>/probed-<store id>    this store passed its probe
 //! <cache>/uses                 when files were last used: a hint for eviction
 //! ```
 //!

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn large_blobs_arrive_in_order_by_ranges_and_without_leave_as_one_stream() {
         let chunk = usize::try_from(FETCH_CHUNK).unwrap();
-        let data: Vec<u8> = (0..5 * chunk + 123).map(|i| (i / 7 % 251) as u8).collect();
+        let data: Vec<u8> = (0..5 * chunk + 123).map(|i| (i / 7).to_le_bytes()[0]).collect();
         let name = BlobName { digest: Digest::of(&data), uid: Uid::random().unwrap() };
         let key = Key::blob(&name);
         let memory = Arc::new(Memory::new());

@@ -120,6 +120,15 @@ impl Cache {
 }
 
 impl Inner {
+    /// Syncs an entry's bytes, unless it has a record: that is never named, nor made, before they are on the disk.
+    pub(super) fn make_durable(&self, file: &File, digest: &Digest) -> Result<()> {
+        let fail = |e| CacheError::io(&self.path, format!("sync {digest}"), e);
+        if identity::recorded(file).map_err(fail)? == Some(*digest) {
+            return Ok(());
+        }
+        file.sync_all().map_err(fail)
+    }
+
     pub(super) fn put_bytes(&self, digest: &Digest, bytes: &[u8], keep: Keep) -> Result<File> {
         let length = bytes.len() as u64;
         let found = Digest::of(bytes);
@@ -127,6 +136,10 @@ impl Inner {
             return Err(CacheError::Mismatch { expected: *digest, why: format!("it holds {found}") });
         }
         if let Some(file) = self.open_complete(digest, length)? {
+            if keep == Keep::Durable {
+                self.make_durable(&file, digest)?;
+                self.make_files_dir(digest)?.sync()?;
+            }
             return Ok(file);
         }
         let mut stage = Stage::new(self)?;
