@@ -1,10 +1,12 @@
-//! Tests over real mounts. They fail, and do not skip, where `/dev/fuse` is missing.
+//! The one test binary beyond the unit tests: the house's rules, stored formats, real mounts and real servers.
+//! Mount tests fail, and do not skip, where `/dev/fuse` is missing.
 //!
 //! `CKPTFS_TEST_PASSTHROUGH=0` runs them without passthrough; run by another user than root, they mount through fusermount3.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs, unreachable_pub)]
 
 mod kit;
+mod layers;
 mod mount_basic;
 mod mount_faults;
 mod mount_life;

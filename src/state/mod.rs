@@ -1,1 +1,17 @@
-//! State backends.
+//! State backends. The first slice of the keyed one: a [`Database`] of named column families on RocksDB, whose own checkpoint is
+//! the sync phase of a snapshot, and [`Counters`] on top of it.
+//!
+//! - Options come from the caller and from [`DatabaseOptions`]; an OPTIONS file is never read: one that came out of a
+//!   store could name other paths.
+//! - Tables are block-based in format 5, so that tools of older releases (`ldb`, `sst_dump` from 6.6 on) read them.
+//! - [`Database::open_read_only`] writes nothing, so a path under the mount will do.
+
+mod counters;
+mod database;
+mod error;
+mod options;
+
+pub use counters::{Counters, decode_count};
+pub use database::{Batch, Database, Pair};
+pub use error::StateError;
+pub use options::DatabaseOptions;

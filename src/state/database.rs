@@ -1,0 +1,173 @@
+//! A RocksDB database of named column families.
+
+use std::path::{Path, PathBuf};
+
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, IteratorMode, WriteBatch};
+
+use super::error::StateError;
+use super::options::DatabaseOptions;
+
+/// A key and its value.
+pub type Pair = (Box<[u8]>, Box<[u8]>);
+
+/// An open database.
+pub struct Database {
+    db: DB,
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Database").field(&self.path).finish()
+    }
+}
+
+impl Database {
+    /// Opens a database to read and write. All its column families must be named, `default` aside.
+    ///
+    /// # Errors
+    /// When it is not there (and may not be made), is open elsewhere, lacks one of the families, or is damaged.
+    pub fn open(path: &Path, families: &[&str], options: &DatabaseOptions) -> Result<Self, StateError> {
+        if !options.create {
+            must_exist(path)?;
+        }
+        let db = DB::open_cf_descriptors(&options.to_rocksdb(), path, descriptors(families, options));
+        db.map(|db| Self { db, path: path.to_owned() }).map_err(|e| StateError::rocksdb("open", path, e))
+    }
+
+    /// Opens a database to read it, as it is now: nothing is written, and no lock is taken. Some of its column families may be
+    /// left out. The path must be one that does not change, so never one through `latest`.
+    ///
+    /// # Errors
+    /// When it is not there, lacks one of the families, or is damaged.
+    pub fn open_read_only(path: &Path, families: &[&str], options: &DatabaseOptions) -> Result<Self, StateError> {
+        must_exist(path)?;
+        // Complete checkpoints may bring a WAL along; RocksDB replays it in memory.
+        let fail_on_wal = false;
+        let families = descriptors(families, options);
+        let db = DB::open_cf_descriptors_read_only(&options.to_rocksdb(), path, families, fail_on_wal);
+        db.map(|db| Self { db, path: path.to_owned() }).map_err(|e| StateError::rocksdb("open read-only", path, e))
+    }
+
+    /// Names of the column families of a database that need not be open.
+    ///
+    /// # Errors
+    /// When it is not there or damaged.
+    pub fn families(path: &Path) -> Result<Vec<String>, StateError> {
+        DB::list_cf(&DatabaseOptions::default().to_rocksdb(), path)
+            .map_err(|e| StateError::rocksdb("list the column families of", path, e))
+    }
+
+    /// The database's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn family(&self, family: &str) -> Result<&ColumnFamily, StateError> {
+        self.db
+            .cf_handle(family)
+            .ok_or_else(|| StateError::NoFamily { path: self.path.clone(), family: family.to_owned() })
+    }
+
+    fn fail(&self, action: &'static str) -> impl Fn(rocksdb::Error) -> StateError + use<'_> {
+        move |e| StateError::rocksdb(action, &self.path, e)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When the family was not opened, or reading fails.
+    pub fn get(&self, family: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
+        self.db.get_cf(self.family(family)?, key).map_err(self.fail("read"))
+    }
+
+    /// All keys and values of a column family in the order of the keys' bytes. What is written meanwhile is not seen.
+    ///
+    /// # Errors
+    /// When the family was not opened. Each item may be an error of reading; the iterator ends after it.
+    pub fn scan(&self, family: &str) -> Result<impl Iterator<Item = Result<Pair, StateError>> + use<'_>, StateError> {
+        let pairs = self.db.iterator_cf(self.family(family)?, IteratorMode::Start);
+        let fail = self.fail("read");
+        Ok(pairs.map(move |pair| pair.map_err(&fail)))
+    }
+
+    /// Nothing written yet, to be written in one step.
+    #[must_use]
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { database: self, writes: WriteBatch::default() }
+    }
+
+    /// RocksDB's own checkpoint: hard links of the SSTs and copies of the rest in a directory that must not exist. Memory is written
+    /// to SSTs first, so no WAL is needed to open it.
+    ///
+    /// # Errors
+    /// When the directory exists, or linking or writing fails.
+    pub fn checkpoint(&self, directory: &Path) -> Result<(), StateError> {
+        let fail = |e| StateError::rocksdb("take a checkpoint of", &self.path, e);
+        Checkpoint::new(&self.db).and_then(|c| c.create_checkpoint(directory)).map_err(fail)
+    }
+}
+
+/// The binding makes the directory whatever the options say.
+fn must_exist(path: &Path) -> Result<(), StateError> {
+    if path.join("CURRENT").exists() { Ok(()) } else { Err(StateError::Missing { path: path.to_owned() }) }
+}
+
+fn descriptors(families: &[&str], options: &DatabaseOptions) -> Vec<ColumnFamilyDescriptor> {
+    let mut names = families.to_vec();
+    if !names.contains(&"default") {
+        names.push("default");
+    }
+    names.into_iter().map(|name| ColumnFamilyDescriptor::new(name, options.to_rocksdb())).collect()
+}
+
+/// Writes that happen together or not at all.
+pub struct Batch<'a> {
+    database: &'a Database,
+    writes: WriteBatch,
+}
+
+impl std::fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("writes", &self.writes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Batch<'_> {
+    /// The database that it will be written to.
+    #[must_use]
+    pub fn database(&self) -> &Database {
+        self.database
+    }
+
+    /// Sets a key's value.
+    ///
+    /// # Errors
+    /// When the family was not opened.
+    pub fn put(&mut self, family: &str, key: &[u8], value: &[u8]) -> Result<(), StateError> {
+        self.writes.put_cf(self.database.family(family)?, key, value);
+        Ok(())
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// When the family was not opened.
+    pub fn delete(&mut self, family: &str, key: &[u8]) -> Result<(), StateError> {
+        self.writes.delete_cf(self.database.family(family)?, key);
+        Ok(())
+    }
+
+    /// Writes it all.
+    ///
+    /// # Errors
+    /// When RocksDB cannot write; then nothing of it was written.
+    pub fn commit(self) -> Result<(), StateError> {
+        self.database.db.write(self.writes).map_err(self.database.fail("write to"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! A live RocksDB in a temporary directory.
+
+use super::super::{Counters, decode_count};
+use super::*;
+use crate::error::Kind;
+
+/// A directory that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ckptfs-state-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn sub(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn create() -> DatabaseOptions {
+    DatabaseOptions { create: true, ..DatabaseOptions::default() }
+}
+
+fn all(db: &Database, family: &str) -> Vec<Pair> {
+    db.scan(family).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn raise(db: &Database, words: &[&str]) {
+    let mut counters = Counters::new("words");
+    for w in words {
+        counters.add(w.as_bytes(), 1);
+    }
+    let mut batch = db.batch();
+    counters.write_to(&mut batch).unwrap();
+    batch.put("place", b"at", &u64::to_be_bytes(words.len() as u64)).unwrap();
+    batch.commit().unwrap();
+}
+
+#[test]
+fn counts_survive_a_checkpoint_a_copy_and_a_read_only_open() {
+    let scratch = Scratch::new("counts");
+    let db = Database::open(&scratch.sub("live"), &["words", "place"], &create()).unwrap();
+    raise(&db, &["b", "a", "b"]);
+    raise(&db, &["b", "c"]);
+    let chk = scratch.sub("chk");
+    db.checkpoint(&chk).unwrap();
+    raise(&db, &["b", "late"]);
+
+    let names: Vec<String> =
+        std::fs::read_dir(&chk).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|n| n.ends_with(".sst")), "{names:?}");
+    let mut families = Database::families(&chk).unwrap();
+    families.sort();
+    assert_eq!(families, ["default", "place", "words"]);
+
+    // A copy without OPTIONS: they are not needed, and never loaded.
+    let copy = scratch.sub("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for n in names.iter().filter(|n| !n.starts_with("OPTIONS")) {
+        std::fs::copy(chk.join(n), copy.join(n)).unwrap();
+    }
+    let before = std::fs::read_dir(&chk).unwrap().count();
+    let read_only = Database::open_read_only(&chk, &["words", "place"], &DatabaseOptions::default()).unwrap();
+    let copied = Database::open(&copy, &["words", "place"], &DatabaseOptions::default()).unwrap();
+    for db in [&read_only, &copied] {
+        let counts: Vec<(Vec<u8>, u64)> =
+            all(db, "words").iter().map(|(k, v)| (k.to_vec(), decode_count(&chk, k, v).unwrap())).collect();
+        assert_eq!(counts, [(b"a".to_vec(), 1), (b"b".to_vec(), 3), (b"c".to_vec(), 1)]);
+        assert_eq!(db.get("place", b"at").unwrap(), Some(2u64.to_be_bytes().to_vec()));
+        assert_eq!(db.get("words", b"late").unwrap(), None);
+    }
+    drop(read_only);
+    assert_eq!(std::fs::read_dir(&chk).unwrap().count(), before, "a read-only open wrote something");
+}
+
+#[test]
+fn a_batch_is_written_whole_or_not_at_all() {
+    let scratch = Scratch::new("batch");
+    let db = Database::open(&scratch.sub("live"), &["words", "place"], &create()).unwrap();
+    let mut batch = db.batch();
+    batch.put("words", b"x", b"not a count").unwrap();
+    batch.put("place", b"gone", b"1").unwrap();
+    batch.commit().unwrap();
+
+    let mut counters = Counters::new("words");
+    counters.add(b"x", 1);
+    let error = counters.write_to(&mut db.batch()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Damage);
+    assert!(error.to_string().contains("\"x\""), "{error}");
+
+    let mut batch = db.batch();
+    batch.put("words", b"x", &u64::MAX.to_be_bytes()).unwrap();
+    batch.delete("place", b"gone").unwrap();
+    batch.commit().unwrap();
+    counters.add(b"x", 1);
+    assert_eq!(counters.write_to(&mut db.batch()).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(db.get("words", b"x").unwrap(), Some(u64::MAX.to_be_bytes().to_vec()));
+    assert_eq!(all(&db, "place"), []);
+}
+
+#[test]
+fn errors_name_the_directory_and_their_kind() {
+    let scratch = Scratch::new("errors");
+    let options = DatabaseOptions::default();
+    let missing = scratch.sub("missing");
+    for result in [Database::open(&missing, &[], &options), Database::open_read_only(&missing, &[], &options)] {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{error}");
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+    assert!(!missing.exists(), "opening to read made a directory");
+
+    let live = scratch.sub("live");
+    let db = Database::open(&live, &["words"], &create()).unwrap();
+    assert_eq!(Database::open(&live, &["words"], &options).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(db.get("other", b"k").unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(db.scan("other").err().unwrap().kind(), Kind::Invalid);
+    assert_eq!(db.batch().put("other", b"k", b"v").unwrap_err().kind(), Kind::Invalid);
+    let taken = scratch.sub("taken");
+    std::fs::create_dir(&taken).unwrap();
+    assert!(db.checkpoint(&taken).is_err());
+    raise_default(&db);
+    db.checkpoint(&scratch.sub("chk")).unwrap();
+    drop(db);
+    assert_eq!(Database::open_read_only(&live, &["words", "place"], &options).unwrap_err().kind(), Kind::Invalid);
+
+    // One flipped bit in an SST is damage, and RocksDB says so.
+    let chk = scratch.sub("chk");
+    let mut flipped = 0;
+    for entry in std::fs::read_dir(&chk).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "sst") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[0] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            flipped += 1;
+        }
+    }
+    assert_eq!(flipped, 1);
+    let error = Database::open_read_only(&chk, &["words"], &options)
+        .and_then(|db| db.scan("words")?.collect::<Result<Vec<_>, _>>().map(|_| ()))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Damage, "{error}");
+}
+
+fn raise_default(db: &Database) {
+    let mut batch = db.batch();
+    for i in 0..100u32 {
+        batch.put("words", &i.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    batch.commit().unwrap();
+}

@@ -1,0 +1,52 @@
+//! How databases are opened.
+
+use rocksdb::{BlockBasedOptions, DBCompressionType, InfoLogger, LogLevel, Options};
+
+/// SSTs of this format are read by every RocksDB since 6.6, and so by the `ldb` of Debian 12.
+const TABLE_FORMAT: i32 = 5;
+
+/// What a caller may choose.
+#[derive(Debug, Clone)]
+pub struct DatabaseOptions {
+    /// Makes the directory and the column families where they are missing.
+    pub create: bool,
+    /// Bytes that a column family collects in memory before it writes an SST.
+    pub write_buffer: usize,
+    /// Bytes of one SST of the first sorted level.
+    pub table_size: u64,
+    /// Bits per key of the Bloom filters; 0 for none.
+    pub bloom_bits: u8,
+}
+
+impl Default for DatabaseOptions {
+    /// RocksDB's own sizes, and ten bits per key, which keeps a lookup from 99 of 100 tables that do not have the key.
+    fn default() -> Self {
+        Self { create: false, write_buffer: 64 << 20, table_size: 64 << 20, bloom_bits: 10 }
+    }
+}
+
+impl DatabaseOptions {
+    pub(super) fn to_rocksdb(&self) -> Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_format_version(TABLE_FORMAT);
+        if self.bloom_bits > 0 {
+            table.set_bloom_filter(f64::from(self.bloom_bits), false);
+        }
+        let mut options = Options::default();
+        options.create_if_missing(self.create);
+        options.create_missing_column_families(self.create);
+        options.set_write_buffer_size(self.write_buffer);
+        options.set_target_file_size_base(self.table_size);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_block_based_table_factory(&table);
+        // Otherwise it writes a LOG into its directory, which under the mount cannot be.
+        options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| {
+            let level = match level {
+                LogLevel::Error | LogLevel::Fatal => log::Level::Warn,
+                _ => log::Level::Debug,
+            };
+            log::log!(target: "ckptfs::rocksdb", level, "{}", text.trim_end());
+        }));
+        options
+    }
+}
