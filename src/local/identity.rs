@@ -255,7 +255,7 @@ mod tests {
         std::fs::rename(&path, temp.path().join("c.sst")).unwrap();
         assert_eq!(recorded(&open(&link)).unwrap(), Some(digest));
         std::fs::set_permissions(&link, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
-        assert_eq!(recorded(&open(&link)).unwrap(), Some(digest));
+        assert_eq!(recorded(&File::open(&link).unwrap()).unwrap(), Some(digest));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::BlobSource;
 use super::backend::{Backend, Put, RawListed, Sink};
 use super::error::{Result, StoreError};
-use super::object::{check_digest, ends_at};
+use super::object::{changed, check_digest, ends_at};
 use super::options::StoreOptions;
 use crate::error::Kind;
 use crate::local::mounts::fs_type_of;
@@ -221,7 +221,7 @@ impl FileBackend {
             BlobSource::File(from, len) if link::reflink(from, to).map_err(written)? => {
                 // The clone is hashed, not the source, which could change between the hash and the clone.
                 let (hashed, length) = identity::hash(to).map_err(|e| self.source(key, e))?;
-                if hashed == *digest && length == *len { Ok(()) } else { check_digest(&Hasher::new(), digest, &object) }
+                if hashed == *digest && length == *len { Ok(()) } else { Err(changed(&object)) }
             }
             BlobSource::File(from, len) => {
                 let mut hasher = Hasher::new();
@@ -231,7 +231,7 @@ impl FileBackend {
                     let wanted = usize::try_from(*len - offset).unwrap_or(PIECE).min(PIECE);
                     let piece = buffer.get_mut(..wanted).unwrap_or_default();
                     match from.read_at(piece, offset) {
-                        Ok(0) => return check_digest(&Hasher::new(), digest, &object),
+                        Ok(0) => return Err(changed(&object)),
                         Ok(n) => {
                             let piece = piece.get(..n).unwrap_or_default();
                             hasher.update(piece);

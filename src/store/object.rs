@@ -83,7 +83,8 @@ pub(super) fn ends_at(file: &File, len: u64, object: &str) -> Result<()> {
     }
 }
 
-fn changed(object: &str) -> StoreError {
+/// The file that was sent is not the one that was hashed.
+pub(super) fn changed(object: &str) -> StoreError {
     StoreError::Damaged {
         object: object.to_owned(),
         why:

@@ -17,7 +17,7 @@ const ROUNDS: usize = 20;
 const BODY_LEN: u64 = 64;
 
 /// Rounds that run at once: losers of a race wait a second each on SeaweedFS, one round after the other half a minute.
-const LANES: usize = 5;
+const LANES: usize = 10;
 
 impl Store {
     /// Races 8 creators for one key, 20 times: exactly one must win each time, and get and list must agree with it.
