@@ -40,7 +40,10 @@ thread_local! {
 pub(super) struct Inner {
     pub(super) view: View,
     pub(super) owner: Owner,
-    pub(super) pool: Pool,
+    /// Threads that wait for names and manifests.
+    pub(super) names: Pool,
+    /// Threads that wait for files: others, so that `ls` never waits behind large fetches.
+    pub(super) files: Pool,
     pub(super) handles: Handles,
     pub(super) modes: Modes<fuser::BackingId>,
     pub(super) notes: Sender<Note>,
@@ -108,7 +111,7 @@ impl Inner {
         } else {
             let (this, name) = (self.clone(), name.to_owned());
             let (view, asked) = (self.view.clone(), name.clone());
-            self.pool.run(
+            self.names.run(
                 METADATA_PATIENCE,
                 reply,
                 move || view.lookup(parent, &asked),
@@ -169,7 +172,7 @@ impl Inner {
         }
         let (this, view) = (self.clone(), self.view.clone());
         let ino = open.ino;
-        self.pool.run(
+        self.names.run(
             METADATA_PATIENCE,
             reply,
             move || view.names(ino),
@@ -214,7 +217,7 @@ impl Inner {
         let mib = u32::try_from(size >> 20).unwrap_or(u32::MAX);
         let patience = METADATA_PATIENCE.saturating_add(PATIENCE_PER_MIB.saturating_mul(mib));
         let (this, view) = (self.clone(), self.view.clone());
-        self.pool.run(
+        self.files.run(
             patience,
             reply,
             move || view.open(ino),

@@ -124,7 +124,8 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
     let inner = Inner {
         view,
         owner,
-        pool: Pool::new(counters.clone()),
+        names: Pool::new(counters.clone()),
+        files: Pool::new(counters.clone()),
         handles: Handles::default(),
         modes: Modes::new(request.passthrough),
         notes: notes.clone(),

@@ -53,8 +53,8 @@ fn bits(identity: &Digest) -> u64 {
     u64::from_le_bytes(first) & MASK
 }
 
-/// All numbers that were given out; of content, the local ones, since the lazy one is free whenever its local one is. Nothing is ever
-/// taken back: a number means the same for the mount's life.
+/// All numbers that are in use; of content, the local ones, since the lazy one is free whenever its local one is. A number that is
+/// forgotten is given only to the same thing again, but for the rare ones that collided.
 #[derive(Default)]
 pub(super) struct Inodes {
     known: DashMap<u64, (Digest, Node)>,
@@ -64,6 +64,10 @@ impl Inodes {
     pub(super) fn get(&self, ino: u64) -> Option<Node> {
         let ino = if is_lazy(ino) { ino & !LAZY } else { ino };
         self.known.get(&ino).map(|slot| slot.1.clone())
+    }
+
+    pub(super) fn remove(&self, ino: u64) {
+        self.known.remove(&ino);
     }
 
     pub(super) fn len(&self) -> usize {

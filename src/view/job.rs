@@ -138,10 +138,7 @@ impl Core {
                     self.store_answers();
                     let state = Arc::new(JobState { listing, listed_ms });
                     *job.state.write().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
-                    job.made
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .retain(|n, d| state.listing.checkpoints.contains_key(n) || d.checkpoint.in_use());
+                    self.forget_gone(job, &state.listing);
                     self.newest_ms.fetch_max(job.mtime_ms(), Ordering::Relaxed);
                     Ok(state)
                 }
@@ -154,6 +151,16 @@ impl Core {
                 },
             }
         })
+    }
+
+    fn forget_gone(&self, job: &Job, listing: &Listing) {
+        let mut made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = made.extract_if(.., |n, directory| {
+            listing.checkpoints.get(n).is_none_or(|c| c.expired) && !directory.checkpoint.in_use()
+        });
+        for (_, directory) in gone {
+            self.forget(&directory);
+        }
     }
 
     /// A name in a job's directory, where memory has the answer.
@@ -188,9 +195,14 @@ impl Core {
 
     fn latest(&self, job: &Arc<Job>, state: &JobState) -> Option<Node> {
         let target = state.listing.latest?;
-        let mtime_ms = state.listing.checkpoints.get(&target)?.manifest.completed_ms;
+        let listed = state.listing.checkpoints.get(&target)?;
+        let mtime_ms = listed.manifest.completed_ms;
         let identity = inode::identity_of_path(&format!("/{}/{LATEST} -> {target}", job.name));
-        Some(self.inodes.claim(identity, false, |ino| Node::Latest(Arc::new(Latest { ino, target, mtime_ms }))))
+        let link = self.inodes.claim(identity, false, |ino| Node::Latest(Arc::new(Latest { ino, target, mtime_ms })));
+        if let (Node::Latest(link), Some(Node::Directory(to))) = (&link, self.checkpoint(job, target, listed)) {
+            to.checkpoint.link.store(link.ino, Ordering::Relaxed);
+        }
+        Some(link)
     }
 
     /// All names of a job's directory, after asking the store.

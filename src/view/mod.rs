@@ -10,6 +10,7 @@
 
 mod error;
 mod flight;
+mod forget;
 mod inode;
 mod job;
 mod live;

@@ -73,6 +73,8 @@ pub(super) struct Checkpoint {
     pub(super) manifest: Arc<CheckpointManifest>,
     /// Open files that are its own.
     pub(super) opens: AtomicU64,
+    /// Number of the link that pointed to it when it was the newest; 0 if none ever did.
+    pub(super) link: AtomicU64,
     /// Files by content that it names, as far as its subtasks were looked into.
     pub(super) blobs: Mutex<Vec<Arc<Blob>>>,
 }

@@ -385,7 +385,6 @@ fn hidden_ones_are_found_by_name_and_expired_ones_are_not_unless_open() {
     assert!(walk(&view, "app/chk-1/db/0/db/CURRENT").is_ok(), "its SST is open, so its names go on");
     drop(held);
     assert_eq!(walk(&view, "app/chk-1").unwrap_err(), ViewError::NotFound);
-    assert!(view.open(sst).is_ok(), "an inode that is known goes on");
     fake.0.jobs.lock().unwrap().get_mut(&name("app")).unwrap().checkpoints.remove(&n);
     assert_eq!(list(&view, "app"), ["latest", "chk-2"]);
     assert_eq!(walk(&view, "app/chk-1").unwrap_err(), ViewError::NotFound);
@@ -456,4 +455,38 @@ fn a_manifest_that_lies_about_a_size_changes_no_other_file() {
     let lying = walk(&view, "app/chk-2/db/0/db/000001.sst").unwrap().attr;
     assert_ne!(honest.ino, lying.ino);
     assert_eq!((view.attr(honest.ino).unwrap().attr.size, lying.size), (3, 5));
+}
+
+#[test]
+fn what_is_gone_is_forgotten_and_what_others_name_is_not() {
+    let fake = Fake::default();
+    publish(&fake, "app", 100, &[("db/000001.sst", b"one"), ("db/CURRENT", b"x")]);
+    let view = View::new(fake.clone());
+    let kept = walk(&view, "app/chk-100/db/0/db/000001.sst").unwrap().attr.ino;
+    list(&view, "app");
+    let before = view.space();
+    let open = publish(&fake, "app", 1, &[("db/000007.sst", b"seven")]);
+    list(&view, "app");
+    let held = view.open(walk(&view, "app/chk-1/db/0/db/000007.sst").unwrap().attr.ino).unwrap();
+    for n in 2..=50 {
+        let own = format!("own {n}").into_bytes();
+        let number = publish(&fake, "app", n, &[("db/000001.sst", b"one"), ("db/2.sst", &own), ("db/CURRENT", b"x")]);
+        list(&view, "app");
+        walk(&view, &format!("app/chk-{n}/db/0/db/2.sst")).unwrap();
+        let mut jobs = fake.0.jobs.lock().unwrap();
+        let listing = &mut jobs.get_mut(&name("app")).unwrap().checkpoints;
+        if n % 2 == 0 {
+            listing.remove(&number);
+        } else {
+            listing.get_mut(&number).unwrap().expired = true;
+        }
+        listing.remove(&open);
+    }
+    assert_eq!(list(&view, "app"), ["latest", "chk-100"]);
+    assert_eq!(view.xattr(kept, "user.ckptfs.refs").unwrap(), b"1");
+    assert!(walk(&view, "app/chk-1/db/0/db/000007.sst").is_ok(), "open, so it is there");
+    drop(held);
+    list(&view, "app");
+    assert_eq!(view.space().files, before.files);
+    assert_eq!(walk(&view, "app/chk-100/db/0/db/000001.sst").unwrap().attr.ino, kept);
 }

@@ -35,6 +35,7 @@ impl Core {
             number,
             manifest: manifest.clone(),
             opens: AtomicU64::new(0),
+            link: AtomicU64::new(0),
             blobs: Mutex::default(),
         });
         self.directory(job.ino, &format!("/{}/{number}", job.name), &checkpoint, What::Checkpoint).ok()
