@@ -186,9 +186,13 @@ fn blobs(store: &Store) {
 fn lies(store: &Store, bytes: &[u8]) {
     let file = file_of(bytes);
     let length = bytes.len() as u64;
-    for (name, said) in
-        [(blob(b"something else"), length), (blob(bytes), length - 1), (blob(bytes), length + 1), (blob(b""), 0)]
-    {
+    for (name, said) in [
+        (blob(b"something else"), length),
+        (blob(bytes), length - 1),
+        (blob(bytes), length + 1),
+        (blob(b""), 0),
+        (blob(b""), length + 1),
+    ] {
         let error = store.upload_blob(&name, BlobSource::File(&file, said)).unwrap_err();
         assert_eq!(error.kind(), Kind::Damage, "{error}");
         assert_eq!(store.head(&Key::blob(&name)).unwrap(), None);
