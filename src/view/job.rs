@@ -155,12 +155,13 @@ impl Core {
 
     fn forget_gone(&self, job: &Job, listing: &Listing) {
         let mut made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = made.extract_if(.., |n, directory| {
-            listing.checkpoints.get(n).is_none_or(|c| c.expired) && !directory.checkpoint.in_use()
+        made.retain(|n, directory| {
+            let stays = listing.checkpoints.get(n).is_some_and(|c| !c.expired) || directory.checkpoint.in_use();
+            if !stays {
+                self.forget(directory);
+            }
+            stays
         });
-        for (_, directory) in gone {
-            self.forget(&directory);
-        }
     }
 
     /// A name in a job's directory, where memory has the answer.
