@@ -30,7 +30,7 @@ const LAYERS: [(&str, u8); 18] = [
 const SIDEWAYS: [(&str, &str); 3] = [("main", "cli"), ("store", "local"), ("types", "limits")];
 
 /// Outside crates with one home.
-const HOMES: [(&str, &[&str]); 11] = [
+const HOMES: [(&str, &[&str]); 12] = [
     ("clap", &["cli", "main"]),
     ("indicatif", &["cli"]),
     ("env_logger", &["cli", "main"]),
@@ -38,6 +38,7 @@ const HOMES: [(&str, &[&str]); 11] = [
     ("rocksdb", &["state"]),
     ("bao_tree", &["cache"]),
     ("object_store", &["store"]),
+    ("futures_util", &["store"]),
     ("tokio", &["store"]),
     ("libc", &["local"]),
     ("blake3", &["types"]),

@@ -30,6 +30,7 @@ mod open;
 mod probed;
 mod range;
 mod scrub;
+pub mod session;
 mod stage;
 pub mod tree;
 
@@ -48,6 +49,7 @@ pub use error::{CacheError, Result};
 pub use evict::Evicted;
 pub use link::{Batch, LinkedIn};
 pub use scrub::Scrubbed;
+pub use session::{Session, SessionOptions};
 
 /// How a cache is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,7 +48,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             rows.push(vec![format!("{job}/{n}"), words::size(u.logical), words::size(u.new), words::size(u.unique)]);
         }
         words::table(&rows)?;
-        words::line(&format!("{} in all blobs that checkpoints of this store name, each once", words::size(report.total)))?;
+        words::line(&format!(
+            "{} in all blobs that checkpoints of this store name, each once",
+            words::size(report.total)
+        ))?;
     }
     Ok(if damaged { Exit::Damage } else { Exit::Done })
 }

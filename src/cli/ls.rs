@@ -1,6 +1,6 @@
 //! `ls`: jobs, or a job's checkpoints.
 
-use ckptfs::engine::session::open_store;
+use ckptfs::cache::session::open_store;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::CheckpointKind;
 use ckptfs::lifecycle::{Catalog, Checkpoint, JobListing};

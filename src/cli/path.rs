@@ -1,6 +1,6 @@
 //! `path`: a checkpoint's path below the mount, with `latest` resolved once: a database is never opened through a name that may flip.
 
-use ckptfs::engine::session::open_store;
+use ckptfs::cache::session::open_store;
 use ckptfs::error::Result;
 use ckptfs::lifecycle::Catalog;
 use ckptfs::restore::Selection;

@@ -46,7 +46,14 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     for (name, value) in [
         ("kind", kind),
         ("uid", checkpoint.uid.to_string()),
-        ("completed", format!("{} UTC, {} ms after it was opened", words::time(m.completed_ms), m.completed_ms.saturating_sub(m.opened_ms))),
+        (
+            "completed",
+            format!(
+                "{} UTC, {} ms after it was opened",
+                words::time(m.completed_ms),
+                m.completed_ms.saturating_sub(m.opened_ms)
+            ),
+        ),
         ("epoch", m.epoch.to_string()),
         ("writer", m.writer.to_string()),
         ("bases", if bases.is_empty() { "none".to_owned() } else { bases.join(", ") }),

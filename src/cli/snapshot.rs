@@ -77,7 +77,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
 /// The line that a snapshot ends with, and what a person should know besides.
 pub(crate) fn report_words(context: &Context, session: &Session, job: &Name, report: &SnapshotReport) {
     for n in &report.aborted {
-        words::tell(context.quiet, &format!("{job}/{n} was left open by a process that ended; it was aborted and its uploads adopted"));
+        words::tell(
+            context.quiet,
+            &format!("{job}/{n} was left open by a process that ended; it was aborted and its uploads adopted"),
+        );
     }
     for n in &report.open_elsewhere {
         words::tell(
@@ -89,10 +92,17 @@ pub(crate) fn report_words(context: &Context, session: &Session, job: &Name, rep
         let cache = session.cache.path().display();
         words::tell(
             context.quiet,
-            &format!("{} files were copied into the cache {cache} instead of linked: it lies on another file system, or they belong to another user", report.degraded_links),
+            &format!(
+                "{} files were copied into the cache {cache} instead of linked: it lies on another file system, or they belong to another user",
+                report.degraded_links
+            ),
         );
     }
-    let adopted = if report.adopted_bytes > 0 { format!(", adopted {}", words::size(report.adopted_bytes)) } else { String::new() };
+    let adopted = if report.adopted_bytes > 0 {
+        format!(", adopted {}", words::size(report.adopted_bytes))
+    } else {
+        String::new()
+    };
     words::tell(
         context.quiet,
         &format!(

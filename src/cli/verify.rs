@@ -57,7 +57,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         };
         words::tell(
             context.quiet,
-            &format!("{} checkpoints, {} records, {} blobs{read}: {found}", report.checkpoints, report.records, report.blobs),
+            &format!(
+                "{} checkpoints, {} records, {} blobs{read}: {found}",
+                report.checkpoints, report.records, report.blobs
+            ),
         );
     }
     Ok(if report.damaged() { Exit::Damage } else { Exit::Done })

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 /// Control and direction characters become `?`, so that no name can move the cursor or turn a line around.
 pub(crate) fn clean(text: &str) -> String {
-    let hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    let hidden =
+        |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     text.chars().map(|c| if (c.is_control() && c != '\n') || hidden(c) { '?' } else { c }).collect()
 }
 

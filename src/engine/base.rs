@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::session::Session;
+use crate::cache::Session;
 use crate::error::Result;
 use crate::format::{FileEntry, FilePath, TaskManifest};
 use crate::lifecycle::Base;

@@ -8,25 +8,9 @@ pub mod budget;
 pub mod pack;
 pub mod plan;
 pub mod scan;
-pub mod session;
 pub mod snapshot;
 pub mod transfer;
 
-pub use session::{Session, SessionOptions};
+pub use crate::cache::session::{Session, SessionOptions};
+pub use crate::types::progress::{Progress, Silent};
 pub use snapshot::{SnapshotReport, SnapshotRequest, abort, acknowledge, complete, open, snapshot_directory};
-
-/// Who wants to know how a snapshot or a restore goes on. Called from several threads.
-pub trait Progress: Sync {
-    /// So many files and bytes lie ahead.
-    fn plan(&self, _files: u64, _bytes: u64) {}
-    /// A phase begins.
-    fn phase(&self, _name: &str) {}
-    /// So many bytes are done.
-    fn advance(&self, _bytes: u64) {}
-}
-
-/// Tells nobody.
-#[derive(Debug, Clone, Copy)]
-pub struct Silent;
-
-impl Progress for Silent {}

@@ -7,13 +7,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::Progress;
 use super::base::BaseIndex;
 use super::pack::{self, Content};
 use super::plan::{Decision, decide};
 use super::scan::{Scan, scan};
-use super::session::Session;
 use super::transfer::{Stored, Transfer};
+use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{CheckpointKind, ExpectedOperator, Intent, Place, Role, TaskManifest, Verdict};
 use crate::lifecycle::complete::Completed;
@@ -21,6 +20,7 @@ use crate::lifecycle::{
     self, Base, LifecycleError, OpenPlan, Opened, abort as abort_machine, ack, complete as complete_machine, driver,
 };
 use crate::limits;
+use crate::types::Progress;
 use crate::types::{CheckpointNumber, Name, Uid};
 
 /// A snapshot of one directory as a whole checkpoint.

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::Progress;
 use super::base::{BaseFile, BaseIndex};
 use super::budget::Budget;
 use super::plan::{recorded, unreadable};
 use super::scan::{Scan, ScannedFile, changed};
-use super::session::Session;
+use crate::cache::Session;
 use crate::cache::{Batch, LinkedIn, tree};
 use crate::error::{Error, Kind, Result};
 use crate::format::rocks::{self, TailPlan};
 use crate::limits;
 use crate::local::identity;
 use crate::store::BlobSource;
+use crate::types::Progress;
 use crate::types::{BlobName, Digest, Hasher, Key, Uid};
 
 /// Where a large file's bytes are now.

@@ -284,14 +284,14 @@ impl TaskManifest {
         }
         if let Some(tail) = &f.tail {
             self.check_extent(&tail.extent)?;
-            if tail.start % limits::GROUP != 0 || tail.start.checked_add(tail.extent.length) != Some(f.size) {
+            if !tail.start.is_multiple_of(limits::GROUP) || tail.start.checked_add(tail.extent.length) != Some(f.size) {
                 return Err("its tail does not go from a group boundary to its end".to_owned());
             }
         }
         if let Some(sst) = &f.sst {
             let hex = |t: &str| {
                 t.len() <= limits::KEY_BOUND * 2
-                    && t.len() % 2 == 0
+                    && t.len().is_multiple_of(2)
                     && t.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
             };
             if !hex(&sst.smallest) || !sst.largest.as_deref().is_none_or(hex) {

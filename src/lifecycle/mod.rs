@@ -20,6 +20,8 @@ pub mod machine;
 pub mod open;
 pub mod survey;
 pub mod takeover;
+#[cfg(test)]
+mod tests;
 
 pub use catalog::{Catalog, Checkpoint, JobListing};
 pub use driver::run;

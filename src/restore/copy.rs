@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::select::task_manifest;
-use crate::engine::{Progress, Session};
+use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
 use crate::local::{self, dir::Dir};
+use crate::types::Progress;
 use crate::types::{Hasher, Key, Uid};
 
 /// What a copy came to.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::select::task_manifest;
-use crate::engine::Session;
+use crate::cache::Session;
 use crate::error::{Error, Result};
 use crate::format::{FilePath, TaskManifest};
 use crate::lifecycle::{Checkpoint, JobListing, driver};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::Session;
+use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::SubtaskEntry;
 use crate::lifecycle::{Catalog, Checkpoint, LifecycleError};

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::select::Selection;
 use crate::cache::Scrubbed;
-use crate::engine::{Progress, Session};
+use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::records::{
     EpochRecord, ExpiredRecord, FloorRecord, HeadRecord, HiddenRecord, PinRecord, StoreRecord,
@@ -14,6 +14,7 @@ use crate::format::{BlobEntry, FileEntry, FormatError, Intent, Outcome, TaskMani
 use crate::lifecycle::{Checkpoint, JobListing, driver};
 use crate::limits;
 use crate::store::StoreError;
+use crate::types::Progress;
 use crate::types::{BlobName, CheckpointNumber, Digest, Hasher, Key, KeyParts, Name, Prefix, RecordKind};
 
 /// What is wrong with an object.

@@ -5,6 +5,7 @@ pub mod extent;
 pub mod key;
 pub mod name;
 pub mod number;
+pub mod progress;
 pub mod uid;
 
 pub use digest::{Digest, Hasher};
@@ -12,4 +13,5 @@ pub use extent::Extent;
 pub use key::{Key, KeyParts, Prefix, RecordKind};
 pub use name::{Name, NameError};
 pub use number::{CheckpointNumber, Epoch, KeyGroupRange};
+pub use progress::{Progress, Silent};
 pub use uid::{BlobName, Uid};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cache::{Cache, CacheOptions};
+use super::{Cache, CacheOptions};
 use crate::error::{Error, Kind, Result};
 use crate::lifecycle::{self, Catalog, LifecycleError};
 use crate::local::dir::Dir;
