@@ -14,10 +14,11 @@
 use std::io::{self, Read};
 
 use bao_tree::blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use bao_tree::blake3::{Hash, Hasher};
 use bao_tree::io::outboard::PreOrderMemOutboard;
 use bao_tree::io::sync::{DecodeResponseIter, outboard};
 use bao_tree::iter::{BaoChunk, ResponseIterRef};
-use bao_tree::{BaoTree, BlockSize, ChunkNum, ChunkRanges, blake3};
+use bao_tree::{BaoTree, BlockSize, ChunkNum, ChunkRanges};
 
 use crate::error::Kind;
 use crate::limits;
@@ -99,7 +100,7 @@ pub fn whole_groups(size: u64, offset: u64, length: u64) -> (u64, u64) {
     (start, end - start)
 }
 
-fn digest_of(hash: &blake3::Hash) -> Digest {
+fn digest_of(hash: &Hash) -> Digest {
     Digest::from_bytes(*hash.as_bytes())
 }
 
@@ -150,7 +151,7 @@ fn children(left: &[u8], right: &[u8], offset: u64, tree: &mut [u8]) -> ([u8; 32
 fn subtree(bytes: &[u8], offset: u64, tree: &mut [u8]) -> [u8; 32] {
     match split(bytes) {
         None => {
-            let mut hasher = blake3::Hasher::new();
+            let mut hasher = Hasher::new();
             hasher.set_input_offset(offset).update(bytes);
             hasher.finalize_non_root()
         }
@@ -171,7 +172,7 @@ pub fn hash_and_tree_of(mut reader: impl Read, size: u64) -> io::Result<(Digest,
     }
     let tree = BaoTree::new(size, BLOCK);
     let length = usize::try_from(tree_len(size)).map_err(io::Error::other)?;
-    let mut pairs = PreOrderMemOutboard { root: blake3::Hash::from_bytes([0; 32]), tree, data: vec![0; length] };
+    let mut pairs = PreOrderMemOutboard { root: Hash::from_bytes([0; 32]), tree, data: vec![0; length] };
     let root = outboard(&mut reader, tree, &mut pairs)?;
     if reader.read(&mut [0])? != 0 {
         return Err(io::Error::other(format!("it has more than the {size} bytes that it had before: it changed")));
@@ -246,7 +247,7 @@ pub fn verify_range(root: &Digest, size: u64, tree: &[u8], offset: u64, bytes: &
     }
     let pieces = Pieces(pieces.into_iter(), &[]);
     let mut verified = 0_u64;
-    for item in DecodeResponseIter::new(blake3::Hash::from_bytes(*root.as_bytes()), shape, pieces, &ranges) {
+    for item in DecodeResponseIter::new(Hash::from_bytes(*root.as_bytes()), shape, pieces, &ranges) {
         match item {
             Ok(bao_tree::io::BaoContentItem::Leaf(leaf)) => {
                 verified = verified.saturating_add(leaf.data.len() as u64);
@@ -325,7 +326,7 @@ mod tests {
         let data = bytes(2 * GROUP + 5);
         let (digest, tree) = hash_and_tree(&data);
         let cv = |from: usize, to: usize| {
-            let mut h = blake3::Hasher::new();
+            let mut h = Hasher::new();
             h.set_input_offset(from as u64).update(&data[from..to]);
             h.finalize_non_root()
         };
