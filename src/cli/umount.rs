@@ -23,7 +23,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     match umount(&args.mountpoint, args.lazy)? {
         Unmounted::Ended => {}
         Unmounted::Lingers => {
-            words::tell(context.quiet, &format!("{shown} is unmounted; its daemon goes on until open files are closed"))
+            words::tell(
+                context.quiet,
+                &format!("{shown} is unmounted; its daemon goes on until open files are closed"),
+            );
         }
         Unmounted::Healed => words::tell(context.quiet, &format!("{shown}: only a dead mount was there; it is gone")),
     }

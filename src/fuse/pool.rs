@@ -214,6 +214,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "a reply is used up by answering")]
     fn say(reply: Reply, n: u32) {
         reply.0.send(Said::Answer(n)).unwrap();
     }
