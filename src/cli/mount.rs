@@ -49,7 +49,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
                 // A parent that went away does not matter to the mount.
                 let _ = ready.ready();
             } else {
-                words::tell(context.quiet, &format!("mounted at {}; Ctrl-C or `ckptfs umount` ends it", args.mountpoint.display()));
+                words::tell(
+                    context.quiet,
+                    &format!("mounted at {}; Ctrl-C or `ckptfs umount` ends it", args.mountpoint.display()),
+                );
             }
             mounted.wait_or_signal()?;
             Ok(Exit::Done)
@@ -64,6 +67,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
 }
 
 fn serve(context: &Context, args: &Args) -> Result<(Mounted, ckptfs::local::lock::FileLock)> {
+    // Before a cache is made for a mount that cannot be.
+    fuse::place(&args.mountpoint)?;
     let session = Session::open(&context.options())?;
     let lock = session.cache.daemon_lock()?;
     if let Err(e) = process::raise_open_files(1 << 20) {
@@ -90,7 +95,8 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     let mut command: Vec<OsString> = Vec::new();
     let mut push = |items: &[OsString]| command.extend_from_slice(items);
     if let Some(store) = &context.store {
-        let store = if store.contains("://") { store.clone().into() } else { absolute(Path::new(store))?.into_os_string() };
+        let store =
+            if store.contains("://") { store.clone().into() } else { absolute(Path::new(store))?.into_os_string() };
         push(&["--store".into(), store]);
     }
     if let Some(cache) = &context.cache {
@@ -115,6 +121,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
         }
     }
     push(&[absolute(&args.mountpoint)?.into_os_string()]);
+    fuse::place(&args.mountpoint)?;
     let session_log = log_file(context)?;
     let child = process::spawn_detached(&exe, &command, session_log.as_ref().map(|(f, _)| f))?;
     let pid = child.pid;
@@ -122,7 +129,10 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     let see = log.as_ref().map(|p| format!(" (its words are in {})", p.display())).unwrap_or_default();
     match child.wait(PATIENCE).map_err(|e| fail("hear from the daemon", e))? {
         Started::Ready => {
-            words::tell(context.quiet, &format!("mounted at {}, served by process {pid}{see}", args.mountpoint.display()));
+            words::tell(
+                context.quiet,
+                &format!("mounted at {}, served by process {pid}{see}", args.mountpoint.display()),
+            );
             Ok(Exit::Done)
         }
         Started::Failed(message) => Err(Error::new(Kind::Other, message)),

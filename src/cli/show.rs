@@ -13,15 +13,16 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/chk-N, or JOB/chk-N/OPERATOR/SUBTASK for its files
-    checkpoint: String,
+    #[arg(value_parser = words::selection)]
+    checkpoint: Selection,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let selection = Selection::parse(&args.checkpoint)?;
+    let selection = &args.checkpoint;
     let session = Session::open(&context.options())?;
     let checkpoint = selection.resolve(&session.catalog)?;
     if selection.subtask.is_some() {
-        return files(context, &session, &selection, &checkpoint);
+        return files(context, &session, selection, &checkpoint);
     }
     let jobs = session.catalog.jobs()?;
     let listings: Vec<_> = jobs.iter().map(|j| session.catalog.job(j)).collect::<std::result::Result<_, _>>()?;
@@ -46,7 +47,14 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     for (name, value) in [
         ("kind", kind),
         ("uid", checkpoint.uid.to_string()),
-        ("completed", format!("{} UTC, {} ms after it was opened", words::time(m.completed_ms), m.completed_ms.saturating_sub(m.opened_ms))),
+        (
+            "completed",
+            format!(
+                "{} UTC, {} ms after it was opened",
+                words::time(m.completed_ms),
+                m.completed_ms.saturating_sub(m.opened_ms)
+            ),
+        ),
         ("epoch", m.epoch.to_string()),
         ("writer", m.writer.to_string()),
         ("bases", if bases.is_empty() { "none".to_owned() } else { bases.join(", ") }),

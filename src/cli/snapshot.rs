@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_directory};
 use ckptfs::error::Result;
 use ckptfs::format::CheckpointKind;
-use ckptfs::restore::select::job_name;
 use ckptfs::types::{CheckpointNumber, Name};
 use serde_json::json;
 
@@ -16,8 +15,8 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The job that the checkpoint belongs to
-    #[arg(long, value_name = "JOB")]
-    job: String,
+    #[arg(long, value_name = "JOB", value_parser = words::job)]
+    job: Name,
     /// A native RocksDB checkpoint, or the directory of a stopped database
     directory: PathBuf,
     /// The operator's name on the mount
@@ -50,7 +49,7 @@ pub(crate) fn session(context: &Context, near: Option<PathBuf>) -> Result<Sessio
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let job = job_name(&args.job)?;
+    let job = &args.job;
     // Before a store is created for a directory that cannot be stored.
     ckptfs::engine::scan::scan(&args.directory)?;
     let session = session(context, Some(args.directory.clone()))?;
@@ -65,9 +64,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let bar = words::Bar::new(context.quiet);
     let report = snapshot_directory(&session, &request, &bar)?;
     bar.finish();
-    report_words(context, &session, &job, &report);
+    report_words(context, &session, job, &report);
     if context.json {
-        words::json(&report_json(&job, &report))?;
+        words::json(&report_json(job, &report))?;
     } else {
         words::line(&report.number.to_string())?;
     }
@@ -77,7 +76,10 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
 /// The line that a snapshot ends with, and what a person should know besides.
 pub(crate) fn report_words(context: &Context, session: &Session, job: &Name, report: &SnapshotReport) {
     for n in &report.aborted {
-        words::tell(context.quiet, &format!("{job}/{n} was left open by a process that ended; it was aborted and its uploads adopted"));
+        words::tell(
+            context.quiet,
+            &format!("{job}/{n} was left open by a process that ended; it was aborted and its uploads adopted"),
+        );
     }
     for n in &report.open_elsewhere {
         words::tell(
@@ -89,10 +91,17 @@ pub(crate) fn report_words(context: &Context, session: &Session, job: &Name, rep
         let cache = session.cache.path().display();
         words::tell(
             context.quiet,
-            &format!("{} files were copied into the cache {cache} instead of linked: it lies on another file system, or they belong to another user", report.degraded_links),
+            &format!(
+                "{} files were copied into the cache {cache} instead of linked: it lies on another file system, or they belong to another user",
+                report.degraded_links
+            ),
         );
     }
-    let adopted = if report.adopted_bytes > 0 { format!(", adopted {}", words::size(report.adopted_bytes)) } else { String::new() };
+    let adopted = if report.adopted_bytes > 0 {
+        format!(", adopted {}", words::size(report.adopted_bytes))
+    } else {
+        String::new()
+    };
     words::tell(
         context.quiet,
         &format!(
