@@ -33,6 +33,7 @@ impl LocalError {
         let remedy = match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space or raise the quota"),
             Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files: ulimit -n"),
+            Some(libc::ENOTDIR) => Some("name a directory"),
             Some(libc::EACCES | libc::EPERM) => {
                 Some("look at its owner and mode, or run as the user that it belongs to")
             }
@@ -117,6 +118,7 @@ impl LocalError {
         match self.errno() {
             Some(libc::ENOENT | libc::ENOTDIR) => Kind::NotFound,
             Some(libc::EEXIST | libc::ENOTEMPTY | libc::EBUSY) => Kind::Conflict,
+            Some(libc::ENOTDIR) => Some("name a directory"),
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::Permission,
             Some(libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Kind::Resources,
             Some(libc::EINVAL | libc::ENAMETOOLONG | libc::ELOOP | libc::EISDIR) => Kind::Invalid,
