@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Cache, CacheOptions};
 use crate::error::{Error, Kind, Result};
-use crate::lifecycle::{self, Catalog, LifecycleError};
+use crate::lifecycle::{self, Catalog, LifecycleError, StoreIdentity};
 use crate::local::dir::Dir;
 use crate::local::process;
 use crate::store::{Store, StoreOptions};
@@ -94,12 +94,16 @@ impl Session {
     /// # Errors
     /// When the store is not one, cannot be reached, or does not keep its promises; when the cache cannot be used.
     pub fn open(options: &SessionOptions) -> Result<Self> {
-        let (store, identity, created) = open_store(options)?;
+        let store = store_at(options)?;
+        let found = found(&store, options.create)?;
         let path = match &options.cache {
             Some(path) => path.clone(),
             None => default_cache(options.near.as_deref())?,
         };
-        let cache = Cache::open(&path, CacheOptions { create: true })?;
+        let (identity, cache, created) = match found {
+            Some(identity) => (identity, Cache::open(&path, CacheOptions { create: true })?, false),
+            None => create_both(&store, &path)?,
+        };
         let session = Self {
             catalog: Catalog::new(store.clone()),
             store,
@@ -144,26 +148,61 @@ impl Session {
     }
 }
 
-/// Opens a store without a cache, for verbs that only read metadata.
+/// Opens an existing store without a cache, for verbs that only read metadata.
 ///
 /// # Errors
 /// As [`Session::open`].
-pub fn open_store(options: &SessionOptions) -> Result<(Store, lifecycle::StoreIdentity, bool)> {
+pub fn open_store(options: &SessionOptions) -> Result<Store> {
+    let store = store_at(options)?;
+    found(&store, false)?;
+    Ok(store)
+}
+
+fn store_at(options: &SessionOptions) -> Result<Store> {
     let url = match &options.store {
         Some(url) => url.clone(),
         None => default_store()?,
     };
     let store_options =
         StoreOptions { allow_unsafe_file_system: options.allow_unsafe_file_system, ..StoreOptions::default() };
-    let store = Store::open(&url, store_options)?;
-    match lifecycle::identify(&store) {
-        Ok(identity) => Ok((store, identity, false)),
-        Err(LifecycleError::NotAStore { .. }) if options.create => {
-            let fresh = Uid::random().map_err(|e| Error::with_source(Kind::Other, "no randomness", e))?;
-            let identity = lifecycle::identity::create(&store, fresh)?;
-            let created = identity.id == fresh;
-            Ok((store, identity, created))
+    Ok(Store::open(&url, store_options)?)
+}
+
+/// The store's identity; nothing where there is no store and one may be created.
+fn found(store: &Store, create: bool) -> Result<Option<StoreIdentity>> {
+    match lifecycle::identify(store) {
+        Ok(identity) => Ok(Some(identity)),
+        Err(LifecycleError::NotAStore { .. }) if create => Ok(None),
+        Err(e @ LifecycleError::Format { .. }) => {
+            let e = Error::from(e);
+            let remedy = match e.kind() {
+                Kind::Damage => {
+                    ": this is no ckptfs store, or its record was damaged; name another place, or bring ckptfs.json back from a copy"
+                }
+                _ => "",
+            };
+            Err(Error::with_source(e.kind(), format!("{}: {}{remedy}", store.url(), e.message()), e))
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Creates a store, and its first cache where that is missing. Whatever may refuse is asked first, so that a refusal leaves neither behind:
+/// a cache that cannot be used, a place that holds other things, a store that lets two creators win.
+fn create_both(store: &Store, path: &Path) -> Result<(StoreIdentity, Cache, bool)> {
+    match Cache::open(path, CacheOptions { create: false }) {
+        Err(e) if e.kind() != Kind::NotFound => return Err(e.into()),
+        _ => {}
+    }
+    if store.looks_foreign()? {
+        return Err(LifecycleError::NotOurs { url: store.url().to_owned() }.into());
+    }
+    store.create_root()?;
+    store.probe()?;
+    let cache = Cache::open(path, CacheOptions { create: true })?;
+    let fresh = Uid::random().map_err(|e| Error::with_source(Kind::Other, "no randomness", e))?;
+    let identity = lifecycle::identity::create(store, fresh)?;
+    cache.set_probed(identity.id)?;
+    let created = identity.id == fresh;
+    Ok((identity, cache, created))
 }

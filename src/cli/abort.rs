@@ -2,7 +2,6 @@
 
 use ckptfs::engine::{self, Session};
 use ckptfs::error::Result;
-use ckptfs::restore::select::job_name;
 
 use super::Context;
 use super::complete;
@@ -19,9 +18,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let job = job_name(&args.which.job)?;
+    let job = &args.which.job;
     let session = Session::open(&context.options())?;
-    let now = engine::abort(&session, &job, args.which.checkpoint, &args.reason)?;
+    let now = engine::abort(&session, job, args.which.checkpoint, &args.reason)?;
     let what = if now { "aborted" } else { "was aborted before" };
     words::tell(context.quiet, &format!("{job}/{} {what}", args.which.checkpoint));
     Ok(Exit::Done)

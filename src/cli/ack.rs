@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use ckptfs::engine::{Session, SessionOptions, SnapshotRequest, acknowledge};
 use ckptfs::error::Result;
 use ckptfs::format::CheckpointKind;
-use ckptfs::restore::select::job_name;
-use ckptfs::types::CheckpointNumber;
+use ckptfs::types::{CheckpointNumber, Name};
 
 use super::Context;
 use super::exit::Exit;
@@ -16,8 +15,8 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The job
-    #[arg(long, value_name = "JOB")]
-    job: String,
+    #[arg(long, value_name = "JOB", value_parser = words::job)]
+    job: Name,
     /// The checkpoint that `open` printed
     #[arg(long, value_name = "N", value_parser = super::snapshot::number)]
     checkpoint: CheckpointNumber,
@@ -32,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let job = job_name(&args.job)?;
+    let job = &args.job;
     let session = Session::open(&SessionOptions { near: Some(args.directory.clone()), ..context.options() })?;
     let request = SnapshotRequest {
         job: job.clone(),

@@ -2,8 +2,7 @@
 
 use ckptfs::engine::{self, Session};
 use ckptfs::error::Result;
-use ckptfs::restore::select::job_name;
-use ckptfs::types::CheckpointNumber;
+use ckptfs::types::{CheckpointNumber, Name};
 use serde_json::json;
 
 use super::Context;
@@ -13,17 +12,17 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The job
-    #[arg(long, value_name = "JOB")]
-    pub(super) job: String,
+    #[arg(long, value_name = "JOB", value_parser = words::job)]
+    pub(super) job: Name,
     /// The checkpoint that `open` printed
     #[arg(long, value_name = "N", value_parser = super::snapshot::number)]
     pub(super) checkpoint: CheckpointNumber,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let job = job_name(&args.job)?;
+    let job = &args.job;
     let session = Session::open(&context.options())?;
-    let done = engine::complete(&session, &job, args.checkpoint)?;
+    let done = engine::complete(&session, job, args.checkpoint)?;
     let m = &done.manifest;
     let when = if done.now { "" } else { " (it was complete before)" };
     words::tell(

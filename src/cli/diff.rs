@@ -13,15 +13,16 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/chk-A
-    first: String,
+    #[arg(value_parser = words::selection)]
+    first: Selection,
     /// JOB/chk-B
-    second: String,
+    #[arg(value_parser = words::selection)]
+    second: Selection,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let (a, b) = (Selection::parse(&args.first)?, Selection::parse(&args.second)?);
     let session = Session::open(&context.options())?;
-    let (a, b) = (a.resolve(&session.catalog)?, b.resolve(&session.catalog)?);
+    let (a, b) = (args.first.resolve(&session.catalog)?, args.second.resolve(&session.catalog)?);
     let d = difference(&session, &a, &b)?;
     let word = |c: Change| match c {
         Change::Added => "added",

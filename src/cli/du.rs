@@ -3,7 +3,7 @@
 use ckptfs::engine::Session;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::restore::inspect::usage;
-use ckptfs::restore::select::job_name;
+use ckptfs::types::Name;
 use serde_json::json;
 
 use super::Context;
@@ -14,11 +14,12 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this job
-    job: Option<String>,
+    #[arg(value_parser = words::job)]
+    job: Option<Name>,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let wanted = args.job.as_deref().map(|j| job_name(j.trim_end_matches('/'))).transpose()?;
+    let wanted = &args.job;
     let session = Session::open(&context.options())?;
     let mut listings = Vec::new();
     let mut damaged = false;

@@ -4,7 +4,7 @@ use ckptfs::cache::session::open_store;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::CheckpointKind;
 use ckptfs::lifecycle::{Catalog, Checkpoint, JobListing};
-use ckptfs::restore::select::job_name;
+use ckptfs::types::Name;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -14,7 +14,8 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this job's checkpoints
-    job: Option<String>,
+    #[arg(value_parser = words::job)]
+    job: Option<Name>,
 }
 
 fn kind(c: &Checkpoint) -> &'static str {
@@ -47,7 +48,7 @@ pub(crate) fn tell_unreadable(listing: &JobListing) -> bool {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let (store, ..) = open_store(&context.options())?;
+    let store = open_store(&context.options())?;
     let catalog = Catalog::new(store);
     let damaged = match &args.job {
         Some(job) => job_table(context, &catalog, job)?,
@@ -84,9 +85,8 @@ fn jobs_table(context: &Context, catalog: &Catalog) -> Result<bool> {
     Ok(damaged)
 }
 
-fn job_table(context: &Context, catalog: &Catalog, name: &str) -> Result<bool> {
-    let job = job_name(name.trim_end_matches('/'))?;
-    let listing = catalog.job(&job)?;
+fn job_table(context: &Context, catalog: &Catalog, job: &Name) -> Result<bool> {
+    let listing = catalog.job(job)?;
     let damaged = tell_unreadable(&listing);
     if listing.checkpoints.is_empty() && listing.open.is_empty() && !damaged {
         return Err(Error::new(Kind::NotFound, format!("there is no job {job}: `ckptfs ls` lists the jobs")));

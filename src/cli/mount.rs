@@ -67,6 +67,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
 }
 
 fn serve(context: &Context, args: &Args) -> Result<(Mounted, ckptfs::local::lock::FileLock)> {
+    // Before a cache is made for a mount that cannot be.
+    fuse::place(&args.mountpoint)?;
     let session = Session::open(&context.options())?;
     let lock = session.cache.daemon_lock()?;
     if let Err(e) = process::raise_open_files(1 << 20) {
@@ -119,6 +121,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
         }
     }
     push(&[absolute(&args.mountpoint)?.into_os_string()]);
+    fuse::place(&args.mountpoint)?;
     let session_log = log_file(context)?;
     let child = process::spawn_detached(&exe, &command, session_log.as_ref().map(|(f, _)| f))?;
     let pid = child.pid;

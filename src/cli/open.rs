@@ -3,7 +3,6 @@
 use ckptfs::engine;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::{CheckpointKind, ExpectedOperator};
-use ckptfs::restore::select::job_name;
 use ckptfs::types::{CheckpointNumber, Name};
 use serde_json::json;
 
@@ -14,8 +13,8 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The job
-    #[arg(long, value_name = "JOB")]
-    job: String,
+    #[arg(long, value_name = "JOB", value_parser = words::job)]
+    job: Name,
     /// Who will acknowledge, e.g. `--expect counter=4`; may be given several times
     #[arg(long, required = true, num_args = 1.., value_name = "OPERATOR=PARALLELISM")]
     expect: Vec<String>,
@@ -38,10 +37,10 @@ fn expected(text: &str) -> Result<ExpectedOperator> {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let job = job_name(&args.job)?;
+    let job = &args.job;
     let expect = args.expect.iter().map(|e| expected(e)).collect::<Result<Vec<_>>>()?;
     let session = super::snapshot::session(context, None)?;
-    let _lock = session.writer_lock(&job)?;
+    let _lock = session.writer_lock(job)?;
     let kind = if args.savepoint { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint };
     let opened = engine::open(&session, &job, args.number, expect, kind, true)?;
     for n in &opened.open_elsewhere {

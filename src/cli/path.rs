@@ -12,12 +12,13 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/latest or JOB/chk-N, and what follows, e.g. app/latest/db/0
-    checkpoint: String,
+    #[arg(value_parser = words::selection)]
+    checkpoint: Selection,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let selection = Selection::parse(&args.checkpoint)?;
-    let (store, ..) = open_store(&context.options())?;
+    let selection = &args.checkpoint;
+    let store = open_store(&context.options())?;
     let checkpoint = selection.resolve(&Catalog::new(store))?;
     selection.subtasks(&checkpoint)?;
     let mut path = format!("{}/{}", checkpoint.job, checkpoint.number);

@@ -14,7 +14,8 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/chk-N or JOB/chk-N/OPERATOR/SUBTASK
-    checkpoint: String,
+    #[arg(value_parser = words::selection)]
+    checkpoint: Selection,
     /// A new or empty directory
     directory: PathBuf,
     /// Copy every byte, verified; needs no mount afterwards
@@ -23,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let selection = Selection::parse(&args.checkpoint)?;
+    let selection = &args.checkpoint;
     // Linking is no aim here, but a cache on the same file system lets bytes be shared.
     let near = args.directory.parent().map(PathBuf::from);
     let session = Session::open(&SessionOptions { near, ..context.options() })?;

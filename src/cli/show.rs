@@ -13,15 +13,16 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/chk-N, or JOB/chk-N/OPERATOR/SUBTASK for its files
-    checkpoint: String,
+    #[arg(value_parser = words::selection)]
+    checkpoint: Selection,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let selection = Selection::parse(&args.checkpoint)?;
+    let selection = &args.checkpoint;
     let session = Session::open(&context.options())?;
     let checkpoint = selection.resolve(&session.catalog)?;
     if selection.subtask.is_some() {
-        return files(context, &session, &selection, &checkpoint);
+        return files(context, &session, selection, &checkpoint);
     }
     let jobs = session.catalog.jobs()?;
     let listings: Vec<_> = jobs.iter().map(|j| session.catalog.job(j)).collect::<std::result::Result<_, _>>()?;

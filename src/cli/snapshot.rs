@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_directory};
 use ckptfs::error::Result;
 use ckptfs::format::CheckpointKind;
-use ckptfs::restore::select::job_name;
 use ckptfs::types::{CheckpointNumber, Name};
 use serde_json::json;
 
@@ -16,8 +15,8 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The job that the checkpoint belongs to
-    #[arg(long, value_name = "JOB")]
-    job: String,
+    #[arg(long, value_name = "JOB", value_parser = words::job)]
+    job: Name,
     /// A native RocksDB checkpoint, or the directory of a stopped database
     directory: PathBuf,
     /// The operator's name on the mount
@@ -50,7 +49,7 @@ pub(crate) fn session(context: &Context, near: Option<PathBuf>) -> Result<Sessio
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let job = job_name(&args.job)?;
+    let job = &args.job;
     // Before a store is created for a directory that cannot be stored.
     ckptfs::engine::scan::scan(&args.directory)?;
     let session = session(context, Some(args.directory.clone()))?;
@@ -65,9 +64,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let bar = words::Bar::new(context.quiet);
     let report = snapshot_directory(&session, &request, &bar)?;
     bar.finish();
-    report_words(context, &session, &job, &report);
+    report_words(context, &session, job, &report);
     if context.json {
-        words::json(&report_json(&job, &report))?;
+        words::json(&report_json(job, &report))?;
     } else {
         words::line(&report.number.to_string())?;
     }

@@ -12,14 +12,19 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB or JOB/chk-N; default: everything
-    what: Option<String>,
+    #[arg(value_parser = scope)]
+    what: Option<Scope>,
     /// Read every byte in the store, and the cache's copies again
     #[arg(long)]
     read: bool,
 }
 
+fn scope(text: &str) -> std::result::Result<Scope, String> {
+    Scope::parse(Some(text), false).map_err(|e| e.message().to_owned())
+}
+
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    let scope = Scope::parse(args.what.as_deref(), args.read)?;
+    let scope = Scope { read: args.read, ..args.what.clone().unwrap_or_default() };
     let session = Session::open(&context.options())?;
     let bar = words::Bar::new(context.quiet);
     let report = verify(&session, &scope, &bar)?;

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use ckptfs::engine::Progress;
 use ckptfs::error::{Error, Kind, Result};
+use ckptfs::restore::Selection;
+use ckptfs::restore::select::job_name;
+use ckptfs::types::Name;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -14,6 +17,16 @@ pub(crate) fn clean(text: &str) -> String {
     let hidden =
         |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     text.chars().map(|c| if (c.is_control() && c != '\n') || hidden(c) { '?' } else { c }).collect()
+}
+
+/// A job's name on the command line; a wrong one is a wrong usage.
+pub(crate) fn job(text: &str) -> std::result::Result<Name, String> {
+    job_name(text.trim_end_matches('/')).map_err(|e| e.message().to_owned())
+}
+
+/// A checkpoint's name on the command line.
+pub(crate) fn selection(text: &str) -> std::result::Result<Selection, String> {
+    Selection::parse(text).map_err(|e| e.message().to_owned())
 }
 
 /// `1.5 MiB`.

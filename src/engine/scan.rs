@@ -132,9 +132,14 @@ fn open(path: &Path) -> Result<Dir> {
             path,
             "it is not a directory: name a RocksDB checkpoint or the directory of a stopped database",
         )),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            Err(Error::with_source(Kind::NotFound, format!("{}: there is no such directory", path.display()), e))
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Error::with_source(
+            Kind::NotFound,
+            format!(
+                "{}: there is no such directory; name a RocksDB checkpoint or the directory of a stopped database",
+                path.display()
+            ),
+            e,
+        )),
         Err(e) => Err(Error::with_source(Kind::Permission, format!("{}: {e}", path.display()), e)),
     }
 }

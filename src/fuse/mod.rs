@@ -15,4 +15,4 @@ mod passthrough;
 mod pool;
 
 pub use counters::Counters;
-pub use mounted::{MountRequest, Mounted, Unmounted, mount, umount};
+pub use mounted::{MountRequest, Mounted, Unmounted, mount, place, umount};

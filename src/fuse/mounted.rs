@@ -85,16 +85,35 @@ impl Drop for Guard {
     }
 }
 
+/// Where a mount can be made, without links: a dead mount of ours is taken away, the place must be an empty directory.
+///
+/// # Errors
+/// When the place is missing, no directory, not empty or mounted on. The message says what to do.
+pub fn place(mountpoint: &Path) -> Result<PathBuf> {
+    let healed = local_mount::heal(mountpoint)?;
+    if healed > 0 {
+        log::warn!("{} had a mount whose daemon had died: taken away", mountpoint.display());
+    }
+    // Before anything is mounted: afterwards the path leads into the mount.
+    let point = mountpoint.canonicalize().map_err(|e| {
+        let kind = if e.kind() == std::io::ErrorKind::NotFound { Kind::NotFound } else { Kind::Invalid };
+        Error::with_source(
+            kind,
+            format!("cannot mount on {}: {e} (create an empty directory there)", mountpoint.display()),
+            e,
+        )
+    })?;
+    local_mount::check_point(&point)?;
+    Ok(point)
+}
+
 /// Mounts a view. Returns when the mount answers. A dead mount of ours at the same place is taken away first.
 ///
 /// # Errors
 /// When the place is missing, no directory, not empty or mounted on; without `/dev/fuse` or permission. The message
 /// says what to do.
 pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
-    let healed = local_mount::heal(&request.mountpoint)?;
-    if healed > 0 {
-        log::warn!("{} had a mount whose daemon had died: taken away", request.mountpoint.display());
-    }
+    let point = place(&request.mountpoint)?;
     let failed = |what: &str, e: std::io::Error| {
         Error::with_source(Kind::Other, format!("cannot {what} for the mount on {}", request.mountpoint.display()), e)
     };
@@ -105,15 +124,6 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
         gid: request.gid.unwrap_or_else(process::egid),
         others,
     };
-    // Before anything is mounted: afterwards the path leads into the mount.
-    let point = request.mountpoint.canonicalize().map_err(|e| {
-        let kind = if e.kind() == std::io::ErrorKind::NotFound { Kind::NotFound } else { Kind::Invalid };
-        Error::with_source(
-            kind,
-            format!("cannot mount on {}: {e} (create an empty directory there)", request.mountpoint.display()),
-            e,
-        )
-    })?;
     let device = local_mount::mount_fuse(&point, &options)?;
     let counters = Arc::new(Counters::default());
     let (notes, to_tell) = notify::notes();

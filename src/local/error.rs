@@ -33,6 +33,10 @@ impl LocalError {
         let remedy = match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space or raise the quota"),
             Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files: ulimit -n"),
+            Some(libc::ENOTDIR) => Some("name a directory"),
+            Some(libc::EACCES | libc::EPERM) => {
+                Some("look at its owner and mode, or run as the user that it belongs to")
+            }
             Some(libc::EROFS) => Some("the file system is mounted read-only"),
             Some(libc::ELOOP) => Some("it is or passes a symbolic link, which is not followed here"),
             Some(libc::EXDEV) => Some("it would leave its directory or file system"),
@@ -114,6 +118,7 @@ impl LocalError {
         match self.errno() {
             Some(libc::ENOENT | libc::ENOTDIR) => Kind::NotFound,
             Some(libc::EEXIST | libc::ENOTEMPTY | libc::EBUSY) => Kind::Conflict,
+            Some(libc::ENOTDIR) => Some("name a directory"),
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::Permission,
             Some(libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Kind::Resources,
             Some(libc::EINVAL | libc::ENAMETOOLONG | libc::ELOOP | libc::EISDIR) => Kind::Invalid,

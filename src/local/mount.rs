@@ -52,11 +52,15 @@ impl Default for MountOptions {
     }
 }
 
-/// Mounts a FUSE file system on an empty directory and returns its open `/dev/fuse`. Read-only, no setuid, no devices, no programs.
+/// Checks that a place is fit for a mount: an empty directory of our own, with nothing mounted on it.
 ///
 /// # Errors
-/// When the place is not fit, `/dev/fuse` is missing, or permission lacks.
-pub fn mount_fuse(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
+/// When it is not; the message says what to do.
+pub fn check_point(point: &Path) -> Result<()> {
+    fit(point).map(drop)
+}
+
+fn fit(point: &Path) -> Result<Dir> {
     let refused = |kind, why: String| LocalError::refused("mount on", point, kind, why);
     let dir = Dir::open(point)?;
     if mounts::is_mount_point(point)? {
@@ -70,8 +74,20 @@ pub fn mount_fuse(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let euid = process::euid();
     let owner = dir.stat_self()?.uid;
     if euid != 0 && owner != euid {
-        return Err(refused(Kind::Permission, format!("the directory belongs to user {owner}, not to us ({euid})")));
+        return Err(refused(Kind::Permission, format!("the directory belongs to user {owner}, not to us ({euid})"))
+            .remedy("choose an empty directory of your own"));
     }
+    Ok(dir)
+}
+
+/// Mounts a FUSE file system on an empty directory and returns its open `/dev/fuse`. Read-only, no setuid, no devices, no programs.
+///
+/// # Errors
+/// When the place is not fit, `/dev/fuse` is missing, or permission lacks.
+pub fn mount_fuse(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
+    let refused = |kind, why: String| LocalError::refused("mount on", point, kind, why);
+    let dir = fit(point)?;
+    let euid = process::euid();
     if !options.subtype.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return Err(refused(Kind::Invalid, format!("{:?} is no subtype", options.subtype)));
     }
@@ -115,7 +131,13 @@ fn mount_directly(dir: &Dir, options: &MountOptions) -> Result<OwnedFd> {
     if options.allow_other {
         data.push_str(",allow_other");
     }
-    let fail = |e| LocalError::new("mount on", dir.path(), e);
+    let fail = |e: io::Error| match e.raw_os_error() {
+        Some(libc::EINVAL) => LocalError::new("mount on", dir.path(), e)
+            .remedy("the kernel did not take /dev/fuse for a FUSE device: in a container, pass --device /dev/fuse"),
+        Some(libc::EPERM) => LocalError::new("mount on", dir.path(), e)
+            .remedy("mounting needs CAP_SYS_ADMIN: in a container, pass --cap-add SYS_ADMIN, or install fuse3"),
+        _ => LocalError::new("mount on", dir.path(), e),
+    };
     // By the descriptor that was checked above: the path may be another directory by now.
     let target = format!("/proc/self/fd/{}", std::os::fd::AsFd::as_fd(dir).as_raw_fd());
     let [source, target, fs_type, data] =

@@ -473,7 +473,8 @@ fn mend(
             Ok(()) => (FindingKind::CacheMended, "the cache's disk lost bytes".to_owned()),
             Err(e) => (FindingKind::Damaged, format!("the cache's copy was wrong and could not be fetched anew: {e}")),
         };
-        let object = session.cache.path().join("files").join(digest.to_hex()).display().to_string();
+        let hex = digest.to_hex();
+        let object = session.cache.path().join("files").join(&hex[..2]).join(&hex).display().to_string();
         report.findings.push(Finding { kind, object, files: vec![file], detail });
     }
 }

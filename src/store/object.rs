@@ -173,7 +173,10 @@ impl ObjectBackend {
             _ if why.contains("AccessDenied") => StoreError::Permission { what, object, why },
             _ => match refused_with(&why) {
                 // Lists name no object, so that the library does not say NotFound itself.
-                Some(404) => StoreError::NotFound { what, object, why },
+                Some(404) => {
+                    let why = format!("create the bucket first, or check its name: {why}");
+                    StoreError::NotFound { what, object, why }
+                }
                 Some(416) => StoreError::Damaged { object, why: format!("it is shorter than it should be ({why})") },
                 Some(401 | 403) => StoreError::Permission { what, object, why },
                 Some(501) => StoreError::Unsupported { store: self.url.clone(), why: format!("cannot {what}: {why}") },
