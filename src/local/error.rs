@@ -118,7 +118,6 @@ impl LocalError {
         match self.errno() {
             Some(libc::ENOENT | libc::ENOTDIR) => Kind::NotFound,
             Some(libc::EEXIST | libc::ENOTEMPTY | libc::EBUSY) => Kind::Conflict,
-            Some(libc::ENOTDIR) => Some("name a directory"),
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::Permission,
             Some(libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Kind::Resources,
             Some(libc::EINVAL | libc::ENAMETOOLONG | libc::ELOOP | libc::EISDIR) => Kind::Invalid,
