@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs, unreachable_pub)]
 
+#[cfg(feature = "rocksdb")]
+mod demo;
+mod formats;
 mod kit;
 mod layers;
 mod mount_basic;

@@ -18,3 +18,6 @@ pub use intent::{BaseRef, CheckpointKind, ExpectedOperator, Intent};
 pub use outcome::{CheckpointManifest, Outcome, SubtaskEntry, Verdict};
 pub use place::{Place, Role};
 pub use task::{BlobEntry, FileEntry, FilePath, SstInfo, Tail, TaskManifest};
+
+#[cfg(test)]
+mod tests;
