@@ -5,6 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs, unreachable_pub)]
 
+mod bad_manifest;
+mod bad_place;
+mod bad_source;
+mod bad_store;
 mod clients;
 mod dedup;
 mod demo;

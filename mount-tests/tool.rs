@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::{fs, thread};
 
 use ckptfs::types::Digest;
 
@@ -76,12 +76,6 @@ impl Desk {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
-    }
-
-    pub fn dir(&self, name: &str) -> PathBuf {
-        let path = self.path(name);
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&path).unwrap();
-        path
     }
 
     /// The program with this desk's store and cache, and nothing of the caller's own settings.
@@ -303,13 +297,4 @@ impl Drop for LockHolder {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Runs closures on two threads at most: the machines that test are small.
-pub fn both(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        let other = scope.spawn(b);
-        a();
-        other.join().unwrap();
-    });
 }
