@@ -222,7 +222,12 @@ pub fn tree(dir: &Path) -> String {
             let path = entry.unwrap().path();
             let meta = path.symlink_metadata().unwrap();
             let name = path.strip_prefix(dir).unwrap().display().to_string();
-            let what = if meta.is_file() { Digest::of(&fs::read(&path).unwrap()).to_hex() } else { String::new() };
+            // A lock's content is the last holder.
+            let what = if meta.is_file() && !name.ends_with(".lock") {
+                Digest::of(&fs::read(&path).unwrap()).to_hex()
+            } else {
+                String::new()
+            };
             out.push(format!("{name} {:o} {} {what}", meta.mode(), meta.uid()));
             if meta.is_dir() {
                 add(dir, &path, out);
