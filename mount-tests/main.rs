@@ -5,8 +5,14 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs, unreachable_pub)]
 
-#[cfg(feature = "rocksdb")]
+mod bad_manifest;
+mod bad_place;
+mod bad_source;
+mod bad_store;
+mod clients;
+mod dedup;
 mod demo;
+mod flips;
 mod formats;
 mod kit;
 mod layers;
@@ -14,3 +20,6 @@ mod mount_basic;
 mod mount_faults;
 mod mount_life;
 mod mount_readonly;
+mod s3;
+mod tool;
+mod two_hosts;

@@ -118,6 +118,10 @@ impl CheckpointManifest {
             if s.manifest_length > limits::METADATA_LEN {
                 return Err(format!("the task manifest of {}/{} is too large", s.operator, s.subtask));
             }
+            // What a task manifest itself may say.
+            if s.logical_bytes.max(s.new_bytes) > limits::TASK_BYTES || s.files > limits::FILES_PER_TASK as u64 {
+                return Err(format!("the sizes of {}/{} are out of bounds", s.operator, s.subtask));
+            }
             let add = |a: u64, b: u64| a.checked_add(b).ok_or_else(|| "its sums do not fit 64 bits".to_owned());
             logical = add(logical, s.logical_bytes)?;
             new = add(new, s.new_bytes)?;

@@ -67,7 +67,8 @@ pub fn raise_open_files(wanted: u64) -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Whether a process of that id is there. A hint: ids are used again.
+/// Whether a process of that id runs. A hint: ids are used again. One that has ended and is not reaped yet does not run: an init that reaps
+/// late, or never, as in many containers, must keep nobody waiting.
 #[must_use]
 pub fn alive(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
@@ -76,9 +77,15 @@ pub fn alive(pid: u32) -> bool {
     }
     // SAFETY: signal 0 is only a question.
     match sys::check(unsafe { libc::kill(pid, 0) }) {
-        Ok(_) => true,
-        Err(e) => e.raw_os_error() == Some(libc::EPERM),
+        Ok(_) => !ended(pid),
+        Err(e) => e.raw_os_error() == Some(libc::EPERM) && !ended(pid),
     }
+}
+
+/// Whether the kernel says that a process is a zombie. The name before the state may hold any character, `)` too.
+fn ended(pid: libc::pid_t) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Asks a process to end.
@@ -341,6 +348,10 @@ mod tests {
         assert!(alive(std::process::id()));
         assert!(!alive(0) && !alive(u32::MAX) && terminate(0).is_err() && terminate(1).is_err());
         let mut child = Command::new("/bin/true").spawn().unwrap();
+        let begun = std::time::Instant::now();
+        while alive(child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "a zombie does not run");
+        }
         child.wait().unwrap();
         assert!(!alive(child.id()));
         assert!(!hostname().is_empty());

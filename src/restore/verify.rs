@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
+use super::composed::Composed;
 use super::select::Selection;
 use crate::cache::Scrubbed;
 use crate::cache::Session;
@@ -152,9 +153,10 @@ pub fn verify(session: &Session, scope: &Scope, progress: &dyn Progress) -> Resu
     }
     report.checkpoints = checkpoints.len() as u64;
     let mut named: BTreeMap<BlobName, Named> = BTreeMap::new();
+    let mut composed = Composed::default();
     let mut digests: BTreeMap<Digest, (u64, String)> = BTreeMap::new();
     for checkpoint in &checkpoints {
-        references(session, checkpoint, &mut named, &mut digests, &mut report);
+        references(session, checkpoint, &mut named, &mut digests, &mut composed, &mut report);
     }
     report.blobs = named.len() as u64;
     progress.phase("blobs");
@@ -163,6 +165,13 @@ pub fn verify(session: &Session, scope: &Scope, progress: &dyn Progress) -> Resu
         let bytes = named.values().map(|n| n.length).sum();
         progress.plan(named.len() as u64, bytes);
         read_blobs(session, &named, &mut report, progress)?;
+        let known = report.findings.iter().map(|f| f.object.clone()).collect();
+        report.findings.extend(composed.check(&session.store, &known)?.into_iter().map(|lie| Finding {
+            kind: FindingKind::Damaged,
+            object: lie.object,
+            files: vec![lie.path],
+            detail: "the blobs are whole, but the file's extents do not hold its bytes".to_owned(),
+        }));
         progress.phase("cache");
         scrub(session, &checkpoints, &digests, &mut report)?;
     }
@@ -278,6 +287,7 @@ fn references(
     checkpoint: &Checkpoint,
     named: &mut BTreeMap<BlobName, Named>,
     digests: &mut BTreeMap<Digest, (u64, String)>,
+    composed: &mut Composed,
     report: &mut Report,
 ) {
     for entry in &checkpoint.manifest.subtasks {
@@ -303,7 +313,7 @@ fn references(
             continue;
         }
         match decode_at::<TaskManifest>(&key, &bytes) {
-            Ok(decoded) => collect(&decoded.record, &home, named, digests),
+            Ok(decoded) => collect(&decoded.record, &home, named, digests, composed),
             Err(e) => finding(FindingKind::Damaged, e.to_string()),
         }
     }
@@ -314,6 +324,7 @@ fn collect(
     home: &str,
     named: &mut BTreeMap<BlobName, Named>,
     digests: &mut BTreeMap<Digest, (u64, String)>,
+    composed: &mut Composed,
 ) {
     let entries: Vec<&BlobEntry> = manifest.blobs.iter().collect();
     for blob in &entries {
@@ -327,6 +338,7 @@ fn collect(
     for file in &manifest.files {
         let path = format!("{home}/{}", file.path);
         digests.entry(file.digest).or_insert((file.size, path.clone()));
+        composed.add(manifest, file, &path);
         for extent in &file.extents {
             let Some(n) = entries.get(extent.blob as usize).and_then(|b| named.get_mut(&b.name)) else { continue };
             if n.files.len() < FILES_SHOWN && !n.files.contains(&path) {
