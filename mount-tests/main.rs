@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, missing_docs, unreachable_pub)]
 
+mod kills;
 mod kit;
 mod layers;
 mod mount_basic;

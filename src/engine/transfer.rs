@@ -1,16 +1,17 @@
-//! Hashes, links and sends the large files. What is sent is what was hashed: up to [`limits::READ_ONCE`] it is the same memory, above
-//! it the store hashes while it sends.
+//! Hashes, links and sends the large files. What is sent is what was hashed: on a local disk it is hashed while it is written; elsewhere
+//! up to [`limits::READ_ONCE`] it is the same memory, above it the store hashes while it sends.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use super::Progress;
 use super::base::{BaseFile, BaseIndex};
-use super::budget::Budget;
+use super::budget::{Budget, Share};
 use super::plan::{recorded, unreadable};
 use super::scan::{Scan, ScannedFile, changed};
 use super::session::Session;
@@ -19,8 +20,11 @@ use crate::error::{Error, Kind, Result};
 use crate::format::rocks::{self, TailPlan};
 use crate::limits;
 use crate::local::identity;
-use crate::store::BlobSource;
+use crate::store::{BlobSource, StagedBlob, StoreError};
 use crate::types::{BlobName, Digest, Hasher, Key, Uid};
+
+/// Bytes that are read, hashed and written at once: they stay in a core's own cache, and need no memory to speak of.
+const PIECE: usize = 512 << 10;
 
 /// Where a large file's bytes are now.
 #[derive(Debug)]
@@ -60,6 +64,47 @@ pub struct SentBlob {
     pub tail: Option<(u64, Vec<u8>)>,
 }
 
+/// Where an upload takes its bytes from.
+enum Source<'a> {
+    Bytes(Bytes),
+    File(File),
+    /// It has them already.
+    Staged(StagedBlob<'a>),
+}
+
+/// Writes whatever is read through it to a blob.
+struct Tee<'a, 'b> {
+    from: &'a File,
+    to: &'a mut StagedBlob<'b>,
+    failed: Option<StoreError>,
+}
+
+impl Read for Tee<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.from.read(buffer)?;
+        self.to.write(buffer.get(..n).unwrap_or_default()).map_err(|e| {
+            let told = std::io::Error::other(e.to_string());
+            self.failed = Some(e);
+            told
+        })?;
+        Ok(n)
+    }
+}
+
+/// Hashes a file while it is written to a blob, so that the disk works meanwhile and a piece is still in the CPU's cache.
+fn hash_into(staged: &mut StagedBlob<'_>, file: &ScannedFile, opened: &File) -> Result<(Digest, Vec<u8>)> {
+    let size = file.stat.size;
+    if let Some(shared) = staged.share(opened)? {
+        return tree::hash_and_tree_of(shared, size).map_err(|e| unreadable(file, &e));
+    }
+    let mut tee = Tee { from: opened, to: staged, failed: None };
+    let hashed = tree::hash_and_tree_of(BufReader::with_capacity(PIECE, &mut tee), size);
+    if let Some(e) = tee.failed {
+        return Err(e.into());
+    }
+    hashed.map_err(|e| unreadable(file, &e))
+}
+
 /// Counts of a transfer.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -71,6 +116,9 @@ pub struct Counts {
     pub adopted: AtomicU64,
 }
 
+/// Threads that uploads run in, beside the one that hashes and packs.
+pub type Scope<'s, 'e> = std::thread::Scope<'s, 'e>;
+
 /// What the transfer of one snapshot shares.
 pub struct Transfer<'a> {
     session: &'a Session,
@@ -78,6 +126,10 @@ pub struct Transfer<'a> {
     base: &'a BaseIndex,
     uid: Uid,
     budget: Budget,
+    /// Uploads that may run at once.
+    lanes: Budget,
+    /// The first upload that failed.
+    failed: Mutex<Option<Error>>,
     links: Batch<'a>,
     progress: &'a dyn Progress,
     /// What happened.
@@ -94,29 +146,40 @@ impl<'a> Transfer<'a> {
         progress: &'a dyn Progress,
     ) -> Self {
         let budget = Budget::new(limits::UPLOAD_MEMORY);
-        let links = session.cache.batch();
-        Self { session, scan, base, uid, budget, links, progress, counts: Counts::default() }
+        let lanes = Budget::new(limits::PARALLEL_REQUESTS as u64);
+        let (links, failed) = (session.cache.batch(), Mutex::new(None));
+        Self { session, scan, base, uid, budget, lanes, failed, links, progress, counts: Counts::default() }
     }
 
-    /// Stores one large file.
+    /// Hashes and links one large file, and begins to send it: that ends with the scope, and [`Transfer::finish`] says how.
     ///
     /// # Errors
-    /// When it cannot be read, changed, does not match its record, or cannot be sent.
-    pub fn store(&self, file: &ScannedFile) -> Result<Stored> {
+    /// When it cannot be read, changed, does not match its record, or an upload failed.
+    pub fn store<'s>(&'s self, scope: &'s Scope<'s, '_>, file: &ScannedFile) -> Result<Stored> {
+        self.check_sent()?;
         let opened = self.scan.open(file)?;
         if !file.immutable() {
-            return self.store_mutable(file, &opened);
+            return self.store_mutable(scope, file, &opened);
         }
         let record = recorded(&opened, file)?;
         let size = file.stat.size;
-        let share = self.budget.take(size.min(limits::READ_ONCE));
-        let (digest, tree, bytes) = if size <= limits::READ_ONCE {
-            let bytes = self.read_whole(file, &opened)?;
-            let (digest, tree) = tree::hash_and_tree(&bytes);
-            (digest, tree, Some(Bytes::from(bytes)))
-        } else {
-            let (digest, tree) = tree::hash_and_tree_of(&opened, size).map_err(|e| unreadable(file, &e))?;
-            (digest, tree, None)
+        // What an attempt before has stored, or a base most probably has (a copied database), is only read.
+        let placed = record.map(|digest| self.place(digest, size)).transpose()?;
+        let mut staged = None;
+        if placed.is_none_or(|(_, missing)| missing) && !self.base.seems_to_have(file) {
+            staged = self.session.store.stage_blob()?;
+        }
+        let share = self.budget.take(if staged.is_some() { limits::GROUP } else { size.min(limits::READ_ONCE) });
+        let mut bytes = None;
+        let (digest, tree) = match &mut staged {
+            Some(staged) => hash_into(staged, file, &opened)?,
+            None if size <= limits::READ_ONCE => {
+                let whole = self.read_whole(file, &opened)?;
+                let hashed = tree::hash_and_tree(&whole);
+                bytes = Some(Bytes::from(whole));
+                hashed
+            }
+            None => tree::hash_and_tree_of(&opened, size).map_err(|e| unreadable(file, &e))?,
         };
         if record.is_some_and(|r| r != digest) {
             // The record was wrong: the file was changed behind it. It must never vouch for anything again.
@@ -141,39 +204,43 @@ impl<'a> Transfer<'a> {
             rocks::FileKind::Sst(_) => self.tail(file, &opened, bytes.as_deref())?,
             _ => None,
         };
-        let source = match bytes {
-            Some(bytes) => BlobSource::Bytes(bytes),
-            None => BlobSource::File(&opened, size),
+        let source = match (staged, bytes) {
+            (Some(staged), _) => Source::Staged(staged),
+            (None, Some(bytes)) => Source::Bytes(bytes),
+            (None, None) => Source::File(opened),
         };
-        let name = self.send(digest, size, source)?;
-        drop(share);
-        self.progress.advance(size);
+        let placed = placed.map_or_else(|| self.place(digest, size), Ok)?;
+        let name = self.send_beside(scope, placed, size, source, share);
         Ok(Stored::Blob(SentBlob { name, tree, tail }))
     }
 
     /// A large file that RocksDB appends to: often the base's bytes and a few more.
-    fn store_mutable(&self, file: &ScannedFile, opened: &File) -> Result<Stored> {
+    fn store_mutable<'s>(&'s self, scope: &'s Scope<'s, '_>, file: &ScannedFile, opened: &File) -> Result<Stored> {
         let size = file.stat.size;
         let share = self.budget.take(size);
         let bytes = self.read_whole(file, opened)?;
         let digest = Digest::of(&bytes);
-        self.progress.advance(size);
         if let Some(found) = self.base.by_digest(&digest, size) {
+            self.progress.advance(size);
             return Ok(Stored::Base(found));
         }
         if let Some((base, prefix)) = grown_from(self.base, file, &bytes) {
             let rest = bytes.get(prefix..).unwrap_or_default().to_vec();
-            let rest = if rest.len() as u64 > limits::OWN_BLOB_OTHER {
-                let length = rest.len() as u64;
-                Rest::Blob(self.send(Digest::of(&rest), length, BlobSource::Bytes(Bytes::from(rest)))?, length)
+            let length = rest.len() as u64;
+            self.progress.advance(size.saturating_sub(length));
+            let rest = if length > limits::OWN_BLOB_OTHER {
+                let digest = Digest::of(&rest);
+                let source = Source::Bytes(Bytes::from(rest));
+                Rest::Blob(self.send_beside(scope, self.place(digest, length)?, length, source, share), length)
             } else {
+                self.progress.advance(length);
                 Rest::Bytes(rest)
             };
             return Ok(Stored::Grown { base, digest, rest });
         }
         let (_, tree) = tree::hash_and_tree(&bytes);
-        let name = self.send(digest, size, BlobSource::Bytes(Bytes::from(bytes)))?;
-        drop(share);
+        let source = Source::Bytes(Bytes::from(bytes));
+        let name = self.send_beside(scope, self.place(digest, size)?, size, source, share);
         Ok(Stored::Blob(SentBlob { name, tree, tail: None }))
     }
 
@@ -190,11 +257,12 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Makes everything durable that was sent and linked.
+    /// Makes everything durable that was sent and linked, once the scope of the uploads ended.
     ///
     /// # Errors
-    /// When it may not be; the snapshot must be given up.
+    /// When an upload failed, or what it sent may not be durable; the snapshot must be given up.
     pub fn finish(self) -> Result<Counts> {
+        self.check_sent()?;
         let (stored, linked) = std::thread::scope(|s| {
             let linked = s.spawn(|| self.links.finish());
             let stored = self.session.store.flush();
@@ -250,19 +318,60 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Uploads a blob unless an aborted attempt of this writer has done so already.
-    fn send(&self, digest: Digest, size: u64, source: BlobSource<'_>) -> Result<BlobName> {
+    /// The name of a blob, and whether it must be uploaded: an aborted attempt of this writer may have done so already.
+    fn place(&self, digest: Digest, size: u64) -> Result<(BlobName, bool)> {
         for uid in &self.base.aborted {
             let name = BlobName { digest, uid: *uid };
             if self.session.store.head(&Key::blob(&name))? == Some(size) {
                 self.counts.adopted.fetch_add(size, Ordering::Relaxed);
-                return Ok(name);
+                return Ok((name, false));
             }
         }
-        let name = BlobName { digest, uid: self.uid };
-        self.session.store.upload_blob(&name, source)?;
+        Ok((BlobName { digest, uid: self.uid }, true))
+    }
+
+    fn upload(&self, name: &BlobName, size: u64, source: Source<'_>) -> Result<()> {
+        let store = &self.session.store;
+        match source {
+            Source::Bytes(bytes) => store.upload_blob(name, BlobSource::Bytes(bytes))?,
+            Source::File(file) => store.upload_blob(name, BlobSource::File(&file, size))?,
+            Source::Staged(staged) => staged.publish(name, size)?,
+        }
         self.counts.uploaded.fetch_add(size, Ordering::Relaxed);
-        Ok(name)
+        Ok(())
+    }
+
+    /// Uploads a blob, if it is missing, in a thread of its own, which gives back the memory that it holds.
+    fn send_beside<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        (name, missing): (BlobName, bool),
+        size: u64,
+        source: Source<'s>,
+        share: Share<'s>,
+    ) -> BlobName {
+        if !missing {
+            self.progress.advance(size);
+            return name;
+        }
+        let lane = self.lanes.take(1);
+        scope.spawn(move || {
+            match self.upload(&name, size, source) {
+                Ok(()) => self.progress.advance(size),
+                Err(e) => drop(self.failure().get_or_insert(e)),
+            }
+            drop((share, lane));
+        });
+        name
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether an upload failed, so that no more are begun.
+    fn check_sent(&self) -> Result<()> {
+        self.failure().take().map_or(Ok(()), Err)
     }
 
     /// Uploads the bundle, or finds that an aborted attempt has.
@@ -271,13 +380,20 @@ impl<'a> Transfer<'a> {
     /// When it cannot be sent.
     pub fn send_bundle(&self, bytes: Bytes) -> Result<BlobName> {
         let digest = Digest::of(&bytes);
-        if let Err(e) = self.session.cache.put_bytes(&digest, &bytes) {
+        if let Err(e) = self.session.cache.put_copy(&digest, &bytes) {
             if !e.is_no_space() {
                 return Err(e.into());
             }
             log::warn!("the bundle is not kept in the cache: {e}");
         }
-        self.send(digest, bytes.len() as u64, BlobSource::Bytes(bytes))
+        let size = bytes.len() as u64;
+        let (name, missing) = self.place(digest, size)?;
+        if missing {
+            // On one disk a sync beside large writes only holds them up.
+            let _alone = self.session.store.answers_at_once().then(|| self.lanes.take(u64::MAX));
+            self.upload(&name, size, Source::Bytes(bytes))?;
+        }
+        Ok(name)
     }
 }
 
