@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::Progress;
+use super::ahead::Ahead;
 use super::base::BaseIndex;
 use super::pack::{self, Content};
 use super::plan::{Decision, decide};
@@ -148,10 +149,16 @@ pub fn snapshot_directory(
             "a one-shot snapshot is subtask 0: for several subtasks use `ckptfs open`, `ack` and `complete`",
         ));
     }
-    let opened = open(session, &request.job, request.number, expected, request.kind, false)?;
+    let (opened, ahead) = std::thread::scope(|scope| {
+        // A remote store stages nothing.
+        let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, &scanned)));
+        let opened = open(session, &request.job, request.number, expected, request.kind, false);
+        (opened, ahead.and_then(|a| a.join().ok()).unwrap_or_default())
+    });
+    let opened = opened?;
     let task = Task { job: &request.job, number: opened.number, operator: &request.operator, subtask: request.subtask };
     let result =
-        store_directory(session, &scanned, &opened.intent, &opened.bases, &task, progress).and_then(|mut report| {
+        store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress).and_then(|mut report| {
             progress.phase("outcome");
             complete(session, &request.job, opened.number)?;
             report.seconds = begun.elapsed().as_secs_f64();
@@ -186,7 +193,7 @@ pub fn acknowledge(
     ack::expects(&intent, &request.job, number, &Name::encode(&request.operator), request.subtask)?;
     let bases = bases_of(session, &intent)?;
     let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
-    let mut report = store_directory(session, &scanned, &intent, &bases, &task, progress)?;
+    let mut report = store_directory(session, &scanned, Ahead::default(), &intent, &bases, &task, progress)?;
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -232,6 +239,7 @@ struct Task<'a> {
 fn store_directory(
     session: &Session,
     scan: &Scan,
+    ahead: Ahead<'_>,
     intent: &Intent,
     bases: &[Base],
     task: &Task<'_>,
@@ -240,7 +248,7 @@ fn store_directory(
     let operator = Name::encode(task.operator);
     let base = BaseIndex::load(session, bases, &operator, task.subtask)?;
     progress.phase("hash and upload");
-    let transfer = Transfer::new(session, scan, &base, intent.place.uid, progress);
+    let transfer = Transfer::new(session, scan, &base, ahead, intent.place.uid, progress);
     // The bundle is packed and sent while the last blobs are on their way.
     let (packed, bundle, reused) = std::thread::scope(|scope| -> Result<_> {
         let contents = contents(scope, scan, &base, &transfer, progress)?;
@@ -249,11 +257,12 @@ fn store_directory(
         let packed = pack::pack(session, scan, &base, contents)?;
         let bytes = packed.bundle.clone();
         let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
+        // All files were read by now, and must have held still until they were.
+        scan.check_unchanged()?;
         Ok((packed, bundle, reused))
     })?;
-    // Everything that the ack names must be durable before the ack is, and the files must have held still until they were read.
+    // Everything that the ack names must be durable before the ack is.
     let counts = transfer.finish()?;
-    scan.check_unchanged()?;
     let mut place = Place::new(Role::Task, task.job, task.number.get(), intent.place.uid);
     place.subtask = Some((operator, task.subtask));
     let mut manifest = TaskManifest {
@@ -300,7 +309,7 @@ fn reused_bytes(scan: &Scan, base: &BaseIndex, contents: &[Content]) -> u64 {
 /// Decides about every file, and hashes and begins to send the large ones, several at a time.
 fn contents<'s>(
     scope: &'s Scope<'s, '_>,
-    scan: &Scan,
+    scan: &'s Scan,
     base: &BaseIndex,
     transfer: &'s Transfer<'_>,
     progress: &dyn Progress,

@@ -1,6 +1,7 @@
 //! Hashes, links and sends the large files. What is sent is what was hashed: on a local disk it is hashed while it is written; elsewhere
 //! up to [`limits::READ_ONCE`] it is the same memory, above it the store hashes while it sends.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -10,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::Progress;
+use super::ahead::{Ahead, Hashed};
 use super::base::{BaseFile, BaseIndex};
 use super::budget::{Budget, Share};
 use super::plan::{recorded, unreadable};
@@ -67,9 +69,23 @@ pub struct SentBlob {
 /// Where an upload takes its bytes from.
 enum Source<'a> {
     Bytes(Bytes),
-    File(File),
+    /// The local file is read once more.
+    Local,
     /// It has them already.
     Staged(StagedBlob<'a>),
+}
+
+/// A table whose bytes were all read.
+struct Whole<'a> {
+    opened: File,
+    /// What its inode says.
+    record: Option<Digest>,
+    digest: Digest,
+    tree: Vec<u8>,
+    bytes: Option<Bytes>,
+    staged: Option<StagedBlob<'a>>,
+    /// Where its blob is or will be, and whether it is missing.
+    placed: Option<(BlobName, bool)>,
 }
 
 /// Writes whatever is read through it to a blob.
@@ -92,7 +108,7 @@ impl Read for Tee<'_, '_> {
 }
 
 /// Hashes a file while it is written to a blob, so that the disk works meanwhile and a piece is still in the CPU's cache.
-fn hash_into(staged: &mut StagedBlob<'_>, file: &ScannedFile, opened: &File) -> Result<(Digest, Vec<u8>)> {
+pub(super) fn hash_into(staged: &mut StagedBlob<'_>, file: &ScannedFile, opened: &File) -> Result<(Digest, Vec<u8>)> {
     let size = file.stat.size;
     if let Some(shared) = staged.share(opened)? {
         return tree::hash_and_tree_of(shared, size).map_err(|e| unreadable(file, &e));
@@ -124,6 +140,7 @@ pub struct Transfer<'a> {
     session: &'a Session,
     scan: &'a Scan,
     base: &'a BaseIndex,
+    ahead: Mutex<HashMap<String, Hashed<'a>>>,
     uid: Uid,
     budget: Budget,
     /// Uploads that may run at once.
@@ -142,21 +159,29 @@ impl<'a> Transfer<'a> {
         session: &'a Session,
         scan: &'a Scan,
         base: &'a BaseIndex,
+        ahead: Ahead<'a>,
         uid: Uid,
         progress: &'a dyn Progress,
     ) -> Self {
+        let ahead = Mutex::new(ahead.0);
         let budget = Budget::new(limits::UPLOAD_MEMORY);
         let lanes = Budget::new(limits::PARALLEL_REQUESTS as u64);
         let (links, failed) = (session.cache.batch(), Mutex::new(None));
-        Self { session, scan, base, uid, budget, lanes, failed, links, progress, counts: Counts::default() }
+        Self { session, scan, base, ahead, uid, budget, lanes, failed, links, progress, counts: Counts::default() }
     }
 
     /// Hashes and links one large file, and begins to send it: that ends with the scope, and [`Transfer::finish`] says how.
     ///
     /// # Errors
     /// When it cannot be read, changed, does not match its record, or an upload failed.
-    pub fn store<'s>(&'s self, scope: &'s Scope<'s, '_>, file: &ScannedFile) -> Result<Stored> {
+    pub fn store<'s>(&'s self, scope: &'s Scope<'s, '_>, file: &'s ScannedFile) -> Result<Stored> {
         self.check_sent()?;
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&file.name);
+        if let Some(ahead) = ahead {
+            let Hashed { opened, digest, tree, staged } = ahead;
+            let read = Whole { opened, record: None, digest, tree, bytes: None, staged: Some(staged), placed: None };
+            return self.store_read(scope, file, read, self.budget.take(0));
+        }
         let opened = self.scan.open(file)?;
         if !file.immutable() {
             return self.store_mutable(scope, file, &opened);
@@ -181,6 +206,19 @@ impl<'a> Transfer<'a> {
             }
             None => tree::hash_and_tree_of(&opened, size).map_err(|e| unreadable(file, &e))?,
         };
+        self.store_read(scope, file, Whole { opened, record, digest, tree, bytes, staged, placed }, share)
+    }
+
+    /// Stores a table whose bytes were all read.
+    fn store_read<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        file: &'s ScannedFile,
+        whole: Whole<'s>,
+        share: Share<'s>,
+    ) -> Result<Stored> {
+        let Whole { opened, record, digest, tree, bytes, staged, placed } = whole;
+        let size = file.stat.size;
         if record.is_some_and(|r| r != digest) {
             // The record was wrong: the file was changed behind it. It must never vouch for anything again.
             identity::forget(&opened).map_err(|e| unreadable(file, &e))?;
@@ -199,7 +237,6 @@ impl<'a> Transfer<'a> {
             self.progress.advance(size);
             return Ok(Stored::Base(found));
         }
-        self.link(file, &opened, &digest)?;
         let tail = match file.kind {
             rocks::FileKind::Sst(_) => self.tail(file, &opened, bytes.as_deref())?,
             _ => None,
@@ -207,10 +244,15 @@ impl<'a> Transfer<'a> {
         let source = match (staged, bytes) {
             (Some(staged), _) => Source::Staged(staged),
             (None, Some(bytes)) => Source::Bytes(bytes),
-            (None, None) => Source::File(opened),
+            (None, None) => Source::Local,
         };
-        let placed = placed.map_or_else(|| self.place(digest, size), Ok)?;
-        let name = self.send_beside(scope, placed, size, source, share);
+        let (name, missing) = placed.map_or_else(|| self.place(digest, size), Ok)?;
+        if missing {
+            self.send_beside(scope, name, size, source, Some((file, opened)), share);
+        } else {
+            self.link(file, &opened, &digest)?;
+            self.progress.advance(size);
+        }
         Ok(Stored::Blob(SentBlob { name, tree, tail }))
     }
 
@@ -230,8 +272,7 @@ impl<'a> Transfer<'a> {
             self.progress.advance(size.saturating_sub(length));
             let rest = if length > limits::OWN_BLOB_OTHER {
                 let digest = Digest::of(&rest);
-                let source = Source::Bytes(Bytes::from(rest));
-                Rest::Blob(self.send_beside(scope, self.place(digest, length)?, length, source, share), length)
+                Rest::Blob(self.send_bytes(scope, digest, Bytes::from(rest), share)?, length)
             } else {
                 self.progress.advance(length);
                 Rest::Bytes(rest)
@@ -239,8 +280,7 @@ impl<'a> Transfer<'a> {
             return Ok(Stored::Grown { base, digest, rest });
         }
         let (_, tree) = tree::hash_and_tree(&bytes);
-        let source = Source::Bytes(Bytes::from(bytes));
-        let name = self.send_beside(scope, self.place(digest, size)?, size, source, share);
+        let name = self.send_bytes(scope, digest, Bytes::from(bytes), share)?;
         Ok(Stored::Blob(SentBlob { name, tree, tail: None }))
     }
 
@@ -330,39 +370,59 @@ impl<'a> Transfer<'a> {
         Ok((BlobName { digest, uid: self.uid }, true))
     }
 
-    fn upload(&self, name: &BlobName, size: u64, source: Source<'_>) -> Result<()> {
+    fn upload(&self, name: &BlobName, size: u64, source: Source<'_>, local: Option<&File>) -> Result<()> {
         let store = &self.session.store;
-        match source {
-            Source::Bytes(bytes) => store.upload_blob(name, BlobSource::Bytes(bytes))?,
-            Source::File(file) => store.upload_blob(name, BlobSource::File(&file, size))?,
-            Source::Staged(staged) => staged.publish(name, size)?,
+        match (source, local) {
+            (Source::Bytes(bytes), _) => store.upload_blob(name, BlobSource::Bytes(bytes))?,
+            (Source::Staged(staged), _) => staged.publish(name, size)?,
+            (Source::Local, Some(file)) => store.upload_blob(name, BlobSource::File(file, size))?,
+            (Source::Local, None) => return Err(Error::new(Kind::Other, "internal: an upload without a file")),
         }
         self.counts.uploaded.fetch_add(size, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Uploads a blob, if it is missing, in a thread of its own, which gives back the memory that it holds.
+    fn send_bytes<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        digest: Digest,
+        bytes: Bytes,
+        share: Share<'s>,
+    ) -> Result<BlobName> {
+        let size = bytes.len() as u64;
+        let (name, missing) = self.place(digest, size)?;
+        if missing {
+            self.send_beside(scope, name, size, Source::Bytes(bytes), None, share);
+        } else {
+            self.progress.advance(size);
+        }
+        Ok(name)
+    }
+
+    /// Uploads a blob, and links the table that it is of, in a thread of its own, which gives back the memory that it holds.
     fn send_beside<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
-        (name, missing): (BlobName, bool),
+        name: BlobName,
         size: u64,
         source: Source<'s>,
+        local: Option<(&'s ScannedFile, File)>,
         share: Share<'s>,
-    ) -> BlobName {
-        if !missing {
-            self.progress.advance(size);
-            return name;
-        }
+    ) {
         let lane = self.lanes.take(1);
         scope.spawn(move || {
-            match self.upload(&name, size, source) {
+            let sent = self.upload(&name, size, source, local.as_ref().map(|(_, opened)| opened));
+            // Linked last: that syncs the table, which waits for all that the disk is busy with.
+            let done = sent.and_then(|()| match &local {
+                Some((file, opened)) => self.link(file, opened, &name.digest),
+                None => Ok(()),
+            });
+            match done {
                 Ok(()) => self.progress.advance(size),
                 Err(e) => drop(self.failure().get_or_insert(e)),
             }
             drop((share, lane));
         });
-        name
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
@@ -389,9 +449,7 @@ impl<'a> Transfer<'a> {
         let size = bytes.len() as u64;
         let (name, missing) = self.place(digest, size)?;
         if missing {
-            // On one disk a sync beside large writes only holds them up.
-            let _alone = self.session.store.answers_at_once().then(|| self.lanes.take(u64::MAX));
-            self.upload(&name, size, Source::Bytes(bytes))?;
+            self.upload(&name, size, Source::Bytes(bytes), None)?;
         }
         Ok(name)
     }

@@ -34,6 +34,9 @@ const DIR_MODE: u32 = 0o777;
 /// Pieces in which files are read.
 const PIECE: usize = 1 << 20;
 
+/// Objects that are remembered as durable; all are forgotten when there are more, which only costs syncs.
+const SETTLED: usize = 1 << 16;
+
 /// Bytes that are written before the disk is told to begin with them.
 const WRITEBACK: usize = 2 << 20;
 
@@ -57,6 +60,10 @@ pub(super) struct FileBackend {
     pending: Mutex<BTreeSet<String>>,
     /// Directories that are known to be on the disk, and are never removed.
     durable: Mutex<HashSet<String>>,
+    /// Blobs that were uploaded since the last flush.
+    uploaded: Mutex<Vec<String>>,
+    /// Objects that this process made and that are on the disk.
+    settled: Mutex<HashSet<String>>,
     flushing: Mutex<()>,
     failed: AtomicBool,
 }
@@ -79,6 +86,8 @@ impl FileBackend {
             blobs: OnceLock::new(),
             pending: Mutex::default(),
             durable: Mutex::default(),
+            uploaded: Mutex::default(),
+            settled: Mutex::default(),
             flushing: Mutex::new(()),
             failed: AtomicBool::new(false),
         };
@@ -199,6 +208,21 @@ impl FileBackend {
         lock(&self.pending).extend(all);
     }
 
+    /// The same for an object that was found, unless this process itself made it durable before.
+    fn note_read(&self, key: &str) {
+        if !lock(&self.settled).contains(key) {
+            self.note(parent(key).0);
+        }
+    }
+
+    fn settle(&self, keys: impl IntoIterator<Item = String>) {
+        let mut settled = lock(&self.settled);
+        if settled.len() >= SETTLED {
+            settled.clear();
+        }
+        settled.extend(keys);
+    }
+
     fn open_object(&self, key: &str) -> Result<Option<(File, u64)>> {
         let (path, name) = parent(key);
         let Some(dir) = self.dir(path)? else { return Ok(None) };
@@ -211,7 +235,7 @@ impl FileBackend {
         if stat.kind() != FileKind::File {
             return Err(StoreError::Damaged { object: self.object(key), why: "it is not a regular file".to_owned() });
         }
-        self.note(parent(key).0);
+        self.note_read(key);
         Ok(Some((file, stat.size)))
     }
 
@@ -277,6 +301,7 @@ impl FileBackend {
         sent: &Counter,
     ) -> Result<()> {
         self.note(parent(key).0);
+        lock(&self.uploaded).push(key.to_owned());
         match published {
             Published::Created => sent.add(length),
             // The name says what it holds, and nothing is published before it was hashed; a crash of the disk may differ.
@@ -336,6 +361,8 @@ impl FileBackend {
                 "an earlier sync failed, so that what was written may be lost; check the disk and start anew",
             )));
         }
+        // In this order: whoever stands in the first has noted its directory in the second.
+        let uploaded = std::mem::take(&mut *lock(&self.uploaded));
         let pending = std::mem::take(&mut *lock(&self.pending));
         for path in &pending {
             let synced = match self.dir(path) {
@@ -359,6 +386,8 @@ impl FileBackend {
                 durable.insert(path);
             }
         }
+        drop(durable);
+        self.settle(uploaded);
         Ok(())
     }
 
@@ -452,7 +481,7 @@ impl Backend for FileBackend {
         let Some(dir) = self.dir(path)? else { return Ok(None) };
         let stat = dir.stat(name)?.filter(|stat| stat.kind() == FileKind::File);
         if stat.is_some() {
-            self.note(parent(key).0);
+            self.note_read(key);
         }
         Ok(stat.map(|stat| stat.size))
     }
@@ -479,6 +508,9 @@ impl Backend for FileBackend {
                 Published::Exists => Put::Exists,
             })
         });
+        if durable && matches!(put, Ok(Put::Created)) {
+            self.settle([key.to_owned()]);
+        }
         if let Err(StoreError::Local(e)) = &put
             && e.is_sync_failure()
         {
