@@ -14,6 +14,7 @@ mod dedup;
 mod demo;
 mod flips;
 mod formats;
+mod kills;
 mod kit;
 mod layers;
 mod mount_basic;

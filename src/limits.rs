@@ -92,6 +92,10 @@ pub const UPLOAD_MEMORY: u64 = 256 << 20;
 /// usual 64 MiB tables and their overshoot, and half of [`UPLOAD_MEMORY`], so that two go at once.
 pub const READ_ONCE: u64 = 128 << 20;
 
+/// Bytes of new tables that a snapshot begins to store before its checkpoint is open: what takes a disk about as long as opening
+/// does, and little to lose when it is not opened.
+pub const READ_AHEAD: u64 = 32 << 20;
+
 /// Files that a snapshot works on at once.
 pub const UPLOAD_THREADS: usize = 8;
 

@@ -160,6 +160,9 @@ impl Batch<'_> {
         for dir in touched.values() {
             dir.sync()?;
         }
+        if !touched.is_empty() {
+            self.cache.files.sync()?;
+        }
         Ok(())
     }
 }

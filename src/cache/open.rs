@@ -245,9 +245,27 @@ impl Inner {
         }
     }
 
-    /// The directory of a digest, made where it is missing.
+    /// The directory of a digest, made where it is missing. Neither it nor what is put into it is durable before
+    /// [`Inner::sync_files_dir`].
     pub(super) fn make_files_dir(&self, digest: &crate::types::Digest) -> Result<Dir> {
-        sub_dir(&self.files, &first_byte(digest), self.give_to())
+        let name = first_byte(digest);
+        match self.files.sub(&name) {
+            Err(e) if e.is_not_found() => {}
+            other => return Ok(other?),
+        }
+        let made = self.files.make_sub(&name, DIR_MODE)?;
+        let dir = self.files.sub(&name)?;
+        if made {
+            let given = give_away(&dir, self.give_to());
+            given.map_err(|e| CacheError::io(dir.path(), "give a new directory to its owner", e))?;
+        }
+        Ok(dir)
+    }
+
+    /// Makes the entries of a digest's directory durable, and that it is there, whoever made it.
+    pub(super) fn sync_files_dir(&self, dir: &Dir) -> Result<()> {
+        dir.sync()?;
+        Ok(self.files.sync()?)
     }
 
     /// A lock file of the cache's owner.

@@ -98,7 +98,7 @@ impl Inner {
                 }
             }
             if keep == Keep::Durable {
-                dir.sync()?;
+                self.sync_files_dir(&dir)?;
             }
             if let Some(file) = self.open_complete(digest, length)? {
                 return Ok(file);
@@ -116,6 +116,14 @@ impl Cache {
     /// [`CacheError::Mismatch`] when they are not those of the digest; or the disk refuses.
     pub fn put_bytes(&self, digest: &Digest, bytes: &[u8]) -> Result<()> {
         self.inner.put_bytes(digest, bytes, Keep::Durable).map(drop)
+    }
+
+    /// Keeps a copy of bytes that the store has as well: after a power cut it is hashed again before it is believed.
+    ///
+    /// # Errors
+    /// As [`Cache::put_bytes`].
+    pub fn put_copy(&self, digest: &Digest, bytes: &[u8]) -> Result<()> {
+        self.inner.put_bytes(digest, bytes, Keep::ForNow).map(drop)
     }
 }
 
@@ -138,7 +146,7 @@ impl Inner {
         if let Some(file) = self.open_complete(digest, length)? {
             if keep == Keep::Durable {
                 self.make_durable(&file, digest)?;
-                self.make_files_dir(digest)?.sync()?;
+                self.sync_files_dir(&self.make_files_dir(digest)?)?;
             }
             return Ok(file);
         }

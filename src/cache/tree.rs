@@ -30,8 +30,9 @@ const BLOCK: BlockSize = BlockSize::from_chunk_log(6);
 /// Bytes of a stored pair of hashes.
 const PAIR: u64 = 64;
 
-/// From here on the halves of a subtree are hashed by two threads: below, handing over costs more than it gains.
-const PARALLEL: usize = 1 << 20;
+/// From here on the halves of a subtree are hashed by two threads: below, starting the threads costs more than it gains, and
+/// several files are hashed at once anyway.
+const PARALLEL: usize = 16 << 20;
 
 /// Why a run of bytes was not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_large_buffer_is_hashed_by_several_threads_to_the_same_tree() {
-        let data = bytes(9 * PARALLEL + 77);
+        let data = bytes(2 * PARALLEL + 77);
         let (digest, tree) = hash_and_tree(&data);
         assert_eq!((digest, tree), hash_and_tree_of(&data[..], data.len() as u64).unwrap());
         assert_eq!(digest, Digest::of(&data));

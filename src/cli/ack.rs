@@ -45,9 +45,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let bar = words::Bar::new(context.quiet);
     let report = acknowledge(&session, &request, args.checkpoint, &bar)?;
     bar.finish();
-    report_words(context, &session, &job, &report);
+    report_words(context, &session, job, &report);
     if context.json {
-        words::json(&report_json(&job, &report))?;
+        words::json(&report_json(job, &report))?;
     }
     Ok(Exit::Done)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::scan::ScannedFile;
 use crate::cache::Session;
 use crate::error::Result;
 use crate::format::{FileEntry, FilePath, TaskManifest};
@@ -71,6 +72,12 @@ impl BaseIndex {
     #[must_use]
     pub fn by_path(&self, path: &FilePath) -> Option<BaseFile> {
         self.by_path.get(path).copied()
+    }
+
+    /// Whether a base has a file of this name and size. It may still be another one.
+    #[must_use]
+    pub fn seems_to_have(&self, file: &ScannedFile) -> bool {
+        self.by_path(&file.path).and_then(|at| self.entry(at)).is_some_and(|e| e.size == file.stat.size)
     }
 
     /// The manifest that a file stands in.

@@ -3,6 +3,7 @@
 //! [`scan`] looks at the directory, [`plan`] decides per file what the bases have already, [`transfer`] hashes, links and uploads the rest,
 //! [`pack`] builds the bundle, and [`snapshot`] strings them together between open and complete.
 
+pub mod ahead;
 pub mod base;
 pub mod budget;
 pub mod pack;

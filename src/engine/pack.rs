@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::FileExt;
 
+use bytes::Bytes;
+
 use super::base::{BaseFile, BaseIndex};
 use super::plan::unreadable;
 use super::scan::{Scan, ScannedFile};
@@ -55,7 +57,7 @@ struct Draft {
 #[derive(Debug)]
 pub struct Packed {
     /// The bundle's bytes; empty when there is nothing to pack.
-    pub bundle: Vec<u8>,
+    pub bundle: Bytes,
     files: Vec<Draft>,
 }
 
@@ -129,7 +131,7 @@ pub fn pack(session: &Session, scan: &Scan, base: &BaseIndex, contents: Vec<Cont
             draft.tail = Some((start, add(&mut builder, &bytes)));
         }
     }
-    let bundle = if builder.is_empty() { Vec::new() } else { builder.finish() };
+    let bundle = if builder.is_empty() { Bytes::new() } else { Bytes::from(builder.finish()) };
     Ok(Packed { bundle, files })
 }
 

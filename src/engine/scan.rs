@@ -1,5 +1,6 @@
 //! Looks at a RocksDB directory: which files are there, is it whole, is it at rest.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -175,6 +176,8 @@ fn check_live(scan: &mut Scan) -> Result<()> {
     let live = rocks::read_manifest(&bytes).map_err(|e| invalid(&path, format!("{}: {e}", manifest.name)))?;
     scan.db_id = live.db_id;
     let mut missing = Vec::new();
+    let numbers: HashMap<FileKind, usize> = scan.files.iter().enumerate().map(|(i, f)| (f.kind, i)).collect();
+    let find = |kind: FileKind| numbers.get(&kind).copied().unwrap_or(usize::MAX);
     for sst in live.ssts {
         if sst.path_id != 0 {
             return Err(invalid(
@@ -185,14 +188,14 @@ fn check_live(scan: &mut Scan) -> Result<()> {
                 ),
             ));
         }
-        match scan.files.iter_mut().find(|f| f.kind == FileKind::Sst(sst.number)) {
+        match scan.files.get_mut(find(FileKind::Sst(sst.number))) {
             Some(f) if f.stat.size == sst.size => f.sst = Some(sst),
             Some(f) => missing.push(format!("{} has {} bytes instead of {}", f.name, f.stat.size, sst.size)),
             None => missing.push(format!("{:06}.sst ({} bytes) is not there", sst.number, sst.size)),
         }
     }
     for blob in live.blob_files {
-        match scan.files.iter().find(|f| f.kind == FileKind::BlobFile(blob.number)) {
+        match scan.files.get(find(FileKind::BlobFile(blob.number))) {
             Some(f) if f.stat.size == blob.size => {}
             Some(f) => missing.push(format!("{} has {} bytes instead of {}", f.name, f.stat.size, blob.size)),
             None => missing.push(format!("{:06}.blob is not there", blob.number)),
@@ -232,6 +235,7 @@ impl Scan {
     /// When something changed since the scan.
     pub fn check_unchanged(&self) -> Result<()> {
         refuse_running(&self.dir, &self.path)?;
+        let files: HashMap<&str, &ScannedFile> = self.files.iter().map(|f| (f.name.as_str(), f)).collect();
         let mut seen = 0;
         for entry in self.dir.list().map_err(from_local)? {
             let name = entry.name.to_string_lossy().into_owned();
@@ -241,7 +245,7 @@ impl Scan {
             if passed_over || entry.kind != Inode::File {
                 continue;
             }
-            let Some(file) = self.files.iter().find(|f| f.name == name) else {
+            let Some(file) = files.get(name.as_str()) else {
                 return Err(changed(&self.path, &format!("{name} appeared")));
             };
             match self.dir.stat(&name).map_err(from_local)? {

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-
+use super::ahead::Ahead;
 use super::base::BaseIndex;
 use super::pack::{self, Content};
 use super::plan::{Decision, decide};
 use super::scan::{Scan, scan};
-use super::transfer::{Stored, Transfer};
+use super::transfer::{Scope, Stored, Transfer};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{CheckpointKind, ExpectedOperator, Intent, Place, Role, TaskManifest, Verdict};
@@ -151,17 +149,24 @@ pub fn snapshot_directory(
             "a one-shot snapshot is subtask 0: for several subtasks use `ckptfs open`, `ack` and `complete`",
         ));
     }
-    let opened = open(session, &request.job, request.number, expected, request.kind, false)?;
+    let (opened, ahead) = std::thread::scope(|scope| {
+        // A remote store stages nothing.
+        let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, &scanned)));
+        let opened = open(session, &request.job, request.number, expected, request.kind, false);
+        (opened, ahead.and_then(|a| a.join().ok()).unwrap_or_default())
+    });
+    let opened = opened?;
     let task = Task { job: &request.job, number: opened.number, operator: &request.operator, subtask: request.subtask };
-    let result =
-        store_directory(session, &scanned, &opened.intent, &opened.bases, &task, progress).and_then(|mut report| {
+    let result = store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress).and_then(
+        |mut report| {
             progress.phase("outcome");
             complete(session, &request.job, opened.number)?;
             report.seconds = begun.elapsed().as_secs_f64();
             report.open_elsewhere.clone_from(&opened.open_elsewhere);
             report.aborted.clone_from(&opened.aborted);
             Ok(report)
-        });
+        },
+    );
     if let Err(e) = &result {
         // Uploads stay, for the next attempt to adopt. If this fails too, that attempt will abort the number.
         if let Err(second) = abort(session, &request.job, opened.number, e.message()) {
@@ -189,7 +194,7 @@ pub fn acknowledge(
     ack::expects(&intent, &request.job, number, &Name::encode(&request.operator), request.subtask)?;
     let bases = bases_of(session, &intent)?;
     let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
-    let mut report = store_directory(session, &scanned, &intent, &bases, &task, progress)?;
+    let mut report = store_directory(session, &scanned, Ahead::default(), &intent, &bases, &task, progress)?;
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -235,6 +240,7 @@ struct Task<'a> {
 fn store_directory(
     session: &Session,
     scan: &Scan,
+    ahead: Ahead<'_>,
     intent: &Intent,
     bases: &[Base],
     task: &Task<'_>,
@@ -243,25 +249,21 @@ fn store_directory(
     let operator = Name::encode(task.operator);
     let base = BaseIndex::load(session, bases, &operator, task.subtask)?;
     progress.phase("hash and upload");
-    let transfer = Transfer::new(session, scan, &base, intent.place.uid, progress);
-    let contents = contents(scan, &base, &transfer, progress)?;
-    let reused: u64 = scan
-        .files
-        .iter()
-        .zip(&contents)
-        .map(|(f, c)| match c {
-            Content::Base(_) => f.stat.size,
-            Content::Grown(at, ..) => base.entry(*at).map_or(0, |e| e.size),
-            Content::Small(..) | Content::Blob(_) => 0,
-        })
-        .sum();
-    progress.phase("bundle");
-    let packed = pack::pack(session, scan, &base, contents)?;
-    let bundle = if packed.bundle.is_empty() {
-        None
-    } else {
-        Some(transfer.send_bundle(Bytes::copy_from_slice(&packed.bundle))?)
-    };
+    let transfer = Transfer::new(session, scan, &base, ahead, intent.place.uid, progress);
+    // The bundle is packed and sent while the last blobs are on their way.
+    let (packed, bundle, reused) = std::thread::scope(|scope| -> Result<_> {
+        let contents = contents(scope, scan, &base, &transfer, progress)?;
+        let reused = reused_bytes(scan, &base, &contents);
+        progress.phase("bundle");
+        let packed = pack::pack(session, scan, &base, contents)?;
+        let bytes = packed.bundle.clone();
+        let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
+        // All files were read by now, and must have held still until they were.
+        scan.check_unchanged()?;
+        Ok((packed, bundle, reused))
+    })?;
+    // Everything that the ack names must be durable before the ack is.
+    let counts = transfer.finish()?;
     let mut place = Place::new(Role::Task, task.job, task.number.get(), intent.place.uid);
     place.subtask = Some((operator, task.subtask));
     let mut manifest = TaskManifest {
@@ -270,7 +272,7 @@ fn store_directory(
         blobs: Vec::new(),
         files: Vec::new(),
         logical_bytes: 0,
-        new_bytes: transfer.counts.uploaded.load(Ordering::Relaxed),
+        new_bytes: counts.uploaded.into_inner(),
         backend: scan.db_id.clone(),
         key_groups: None,
         states: Vec::new(),
@@ -278,9 +280,6 @@ fn store_directory(
         other_state: BTreeMap::new(),
     };
     packed.fill(&mut manifest, scan, bundle)?;
-    // Everything that the ack names must be durable before the ack is, and the files must have held still until they were read.
-    let counts = transfer.finish()?;
-    scan.check_unchanged()?;
     progress.phase("ack");
     let acked = driver::run(&session.store, ack::Ack::new(manifest)?)?;
     session.cache.put_manifest(&acked.digest, &acked.bytes)?;
@@ -299,8 +298,23 @@ fn store_directory(
     })
 }
 
-/// Decides about every file and stores the large ones, several at a time.
-fn contents(scan: &Scan, base: &BaseIndex, transfer: &Transfer<'_>, progress: &dyn Progress) -> Result<Vec<Content>> {
+fn reused_bytes(scan: &Scan, base: &BaseIndex, contents: &[Content]) -> u64 {
+    let reused = scan.files.iter().zip(contents).map(|(file, content)| match content {
+        Content::Base(_) => file.stat.size,
+        Content::Grown(at, ..) => base.entry(*at).map_or(0, |e| e.size),
+        Content::Small(..) | Content::Blob(_) => 0,
+    });
+    reused.sum()
+}
+
+/// Decides about every file, and hashes and begins to send the large ones, several at a time.
+fn contents<'s>(
+    scope: &'s Scope<'s, '_>,
+    scan: &'s Scan,
+    base: &BaseIndex,
+    transfer: &'s Transfer<'_>,
+    progress: &dyn Progress,
+) -> Result<Vec<Content>> {
     let mut decisions = Vec::with_capacity(scan.files.len());
     let mut to_send = Vec::new();
     for (i, file) in scan.files.iter().enumerate() {
@@ -313,7 +327,7 @@ fn contents(scan: &Scan, base: &BaseIndex, transfer: &Transfer<'_>, progress: &d
     let ahead = to_send.iter().filter_map(|i| scan.files.get(*i)).map(|f| f.stat.size).sum();
     progress.plan(to_send.len() as u64, ahead);
     let stored = driver::parallel(to_send, |i| match scan.files.get(i) {
-        Some(file) => transfer.store(file).map(|s| (i, s)),
+        Some(file) => transfer.store(scope, file).map(|s| (i, s)),
         None => Err(Error::new(Kind::Other, "internal: a file of the scan is not in it")),
     })?;
     let mut stored: BTreeMap<usize, Stored> = stored.into_iter().collect();

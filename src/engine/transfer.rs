@@ -1,15 +1,18 @@
-//! Hashes, links and sends the large files. What is sent is what was hashed: up to [`limits::READ_ONCE`] it is the same memory, above
-//! it the store hashes while it sends.
+//! Hashes, links and sends the large files. What is sent is what was hashed: on a local disk it is hashed while it is written; elsewhere
+//! up to [`limits::READ_ONCE`] it is the same memory, above it the store hashes while it sends.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use super::ahead::{Ahead, Hashed};
 use super::base::{BaseFile, BaseIndex};
-use super::budget::Budget;
+use super::budget::{Budget, Share};
 use super::plan::{recorded, unreadable};
 use super::scan::{Scan, ScannedFile, changed};
 use crate::cache::Session;
@@ -18,9 +21,12 @@ use crate::error::{Error, Kind, Result};
 use crate::format::rocks::{self, TailPlan};
 use crate::limits;
 use crate::local::identity;
-use crate::store::BlobSource;
+use crate::store::{BlobSource, StagedBlob, StoreError};
 use crate::types::Progress;
 use crate::types::{BlobName, Digest, Hasher, Key, Uid};
+
+/// Bytes that are read, hashed and written at once: they stay in a core's own cache, and need no memory to speak of.
+const PIECE: usize = 512 << 10;
 
 /// Where a large file's bytes are now.
 #[derive(Debug)]
@@ -60,6 +66,61 @@ pub struct SentBlob {
     pub tail: Option<(u64, Vec<u8>)>,
 }
 
+/// Where an upload takes its bytes from.
+enum Source<'a> {
+    Bytes(Bytes),
+    /// The local file is read once more.
+    Local,
+    /// It has them already.
+    Staged(StagedBlob<'a>),
+}
+
+/// A table whose bytes were all read.
+struct Whole<'a> {
+    opened: File,
+    /// What its inode says.
+    record: Option<Digest>,
+    digest: Digest,
+    tree: Vec<u8>,
+    bytes: Option<Bytes>,
+    staged: Option<StagedBlob<'a>>,
+    /// Where its blob is or will be, and whether it is missing.
+    placed: Option<(BlobName, bool)>,
+}
+
+/// Writes whatever is read through it to a blob.
+struct Tee<'a, 'b> {
+    from: &'a File,
+    to: &'a mut StagedBlob<'b>,
+    failed: Option<StoreError>,
+}
+
+impl Read for Tee<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.from.read(buffer)?;
+        self.to.write(buffer.get(..n).unwrap_or_default()).map_err(|e| {
+            let told = std::io::Error::other(e.to_string());
+            self.failed = Some(e);
+            told
+        })?;
+        Ok(n)
+    }
+}
+
+/// Hashes a file while it is written to a blob, so that the disk works meanwhile and a piece is still in the CPU's cache.
+pub(super) fn hash_into(staged: &mut StagedBlob<'_>, file: &ScannedFile, opened: &File) -> Result<(Digest, Vec<u8>)> {
+    let size = file.stat.size;
+    if let Some(shared) = staged.share(opened)? {
+        return tree::hash_and_tree_of(shared, size).map_err(|e| unreadable(file, &e));
+    }
+    let mut tee = Tee { from: opened, to: staged, failed: None };
+    let hashed = tree::hash_and_tree_of(BufReader::with_capacity(PIECE, &mut tee), size);
+    if let Some(e) = tee.failed {
+        return Err(e.into());
+    }
+    hashed.map_err(|e| unreadable(file, &e))
+}
+
 /// Counts of a transfer.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -71,13 +132,21 @@ pub struct Counts {
     pub adopted: AtomicU64,
 }
 
+/// Threads that uploads run in, beside the one that hashes and packs.
+pub type Scope<'s, 'e> = std::thread::Scope<'s, 'e>;
+
 /// What the transfer of one snapshot shares.
 pub struct Transfer<'a> {
     session: &'a Session,
     scan: &'a Scan,
     base: &'a BaseIndex,
+    ahead: Mutex<HashMap<String, Hashed<'a>>>,
     uid: Uid,
     budget: Budget,
+    /// Uploads that may run at once.
+    lanes: Budget,
+    /// The first upload that failed.
+    failed: Mutex<Option<Error>>,
     links: Batch<'a>,
     progress: &'a dyn Progress,
     /// What happened.
@@ -90,34 +159,66 @@ impl<'a> Transfer<'a> {
         session: &'a Session,
         scan: &'a Scan,
         base: &'a BaseIndex,
+        ahead: Ahead<'a>,
         uid: Uid,
         progress: &'a dyn Progress,
     ) -> Self {
+        let ahead = Mutex::new(ahead.0);
         let budget = Budget::new(limits::UPLOAD_MEMORY);
-        let links = session.cache.batch();
-        Self { session, scan, base, uid, budget, links, progress, counts: Counts::default() }
+        let lanes = Budget::new(limits::PARALLEL_REQUESTS as u64);
+        let (links, failed) = (session.cache.batch(), Mutex::new(None));
+        Self { session, scan, base, ahead, uid, budget, lanes, failed, links, progress, counts: Counts::default() }
     }
 
-    /// Stores one large file.
+    /// Hashes and links one large file, and begins to send it: that ends with the scope, and [`Transfer::finish`] says how.
     ///
     /// # Errors
-    /// When it cannot be read, changed, does not match its record, or cannot be sent.
-    pub fn store(&self, file: &ScannedFile) -> Result<Stored> {
+    /// When it cannot be read, changed, does not match its record, or an upload failed.
+    pub fn store<'s>(&'s self, scope: &'s Scope<'s, '_>, file: &'s ScannedFile) -> Result<Stored> {
+        self.check_sent()?;
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(&file.name);
+        if let Some(ahead) = ahead {
+            let Hashed { opened, digest, tree, staged } = ahead;
+            let read = Whole { opened, record: None, digest, tree, bytes: None, staged: Some(staged), placed: None };
+            return self.store_read(scope, file, read, self.budget.take(0));
+        }
         let opened = self.scan.open(file)?;
         if !file.immutable() {
-            return self.store_mutable(file, &opened);
+            return self.store_mutable(scope, file, &opened);
         }
         let record = recorded(&opened, file)?;
         let size = file.stat.size;
-        let share = self.budget.take(size.min(limits::READ_ONCE));
-        let (digest, tree, bytes) = if size <= limits::READ_ONCE {
-            let bytes = self.read_whole(file, &opened)?;
-            let (digest, tree) = tree::hash_and_tree(&bytes);
-            (digest, tree, Some(Bytes::from(bytes)))
-        } else {
-            let (digest, tree) = tree::hash_and_tree_of(&opened, size).map_err(|e| unreadable(file, &e))?;
-            (digest, tree, None)
+        // What an attempt before has stored, or a base most probably has (a copied database), is only read.
+        let placed = record.map(|digest| self.place(digest, size)).transpose()?;
+        let mut staged = None;
+        if placed.is_none_or(|(_, missing)| missing) && !self.base.seems_to_have(file) {
+            staged = self.session.store.stage_blob()?;
+        }
+        let share = self.budget.take(if staged.is_some() { limits::GROUP } else { size.min(limits::READ_ONCE) });
+        let mut bytes = None;
+        let (digest, tree) = match &mut staged {
+            Some(staged) => hash_into(staged, file, &opened)?,
+            None if size <= limits::READ_ONCE => {
+                let whole = self.read_whole(file, &opened)?;
+                let hashed = tree::hash_and_tree(&whole);
+                bytes = Some(Bytes::from(whole));
+                hashed
+            }
+            None => tree::hash_and_tree_of(&opened, size).map_err(|e| unreadable(file, &e))?,
         };
+        self.store_read(scope, file, Whole { opened, record, digest, tree, bytes, staged, placed }, share)
+    }
+
+    /// Stores a table whose bytes were all read.
+    fn store_read<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        file: &'s ScannedFile,
+        whole: Whole<'s>,
+        share: Share<'s>,
+    ) -> Result<Stored> {
+        let Whole { opened, record, digest, tree, bytes, staged, placed } = whole;
+        let size = file.stat.size;
         if record.is_some_and(|r| r != digest) {
             // The record was wrong: the file was changed behind it. It must never vouch for anything again.
             identity::forget(&opened).map_err(|e| unreadable(file, &e))?;
@@ -136,44 +237,50 @@ impl<'a> Transfer<'a> {
             self.progress.advance(size);
             return Ok(Stored::Base(found));
         }
-        self.link(file, &opened, &digest)?;
         let tail = match file.kind {
             rocks::FileKind::Sst(_) => self.tail(file, &opened, bytes.as_deref())?,
             _ => None,
         };
-        let source = match bytes {
-            Some(bytes) => BlobSource::Bytes(bytes),
-            None => BlobSource::File(&opened, size),
+        let source = match (staged, bytes) {
+            (Some(staged), _) => Source::Staged(staged),
+            (None, Some(bytes)) => Source::Bytes(bytes),
+            (None, None) => Source::Local,
         };
-        let name = self.send(digest, size, source)?;
-        drop(share);
-        self.progress.advance(size);
+        let (name, missing) = placed.map_or_else(|| self.place(digest, size), Ok)?;
+        if missing {
+            self.send_beside(scope, name, size, source, Some((file, opened)), share);
+        } else {
+            self.link(file, &opened, &digest)?;
+            self.progress.advance(size);
+        }
         Ok(Stored::Blob(SentBlob { name, tree, tail }))
     }
 
     /// A large file that RocksDB appends to: often the base's bytes and a few more.
-    fn store_mutable(&self, file: &ScannedFile, opened: &File) -> Result<Stored> {
+    fn store_mutable<'s>(&'s self, scope: &'s Scope<'s, '_>, file: &ScannedFile, opened: &File) -> Result<Stored> {
         let size = file.stat.size;
         let share = self.budget.take(size);
         let bytes = self.read_whole(file, opened)?;
         let digest = Digest::of(&bytes);
-        self.progress.advance(size);
         if let Some(found) = self.base.by_digest(&digest, size) {
+            self.progress.advance(size);
             return Ok(Stored::Base(found));
         }
         if let Some((base, prefix)) = grown_from(self.base, file, &bytes) {
             let rest = bytes.get(prefix..).unwrap_or_default().to_vec();
-            let rest = if rest.len() as u64 > limits::OWN_BLOB_OTHER {
-                let length = rest.len() as u64;
-                Rest::Blob(self.send(Digest::of(&rest), length, BlobSource::Bytes(Bytes::from(rest)))?, length)
+            let length = rest.len() as u64;
+            self.progress.advance(size.saturating_sub(length));
+            let rest = if length > limits::OWN_BLOB_OTHER {
+                let digest = Digest::of(&rest);
+                Rest::Blob(self.send_bytes(scope, digest, Bytes::from(rest), share)?, length)
             } else {
+                self.progress.advance(length);
                 Rest::Bytes(rest)
             };
             return Ok(Stored::Grown { base, digest, rest });
         }
         let (_, tree) = tree::hash_and_tree(&bytes);
-        let name = self.send(digest, size, BlobSource::Bytes(Bytes::from(bytes)))?;
-        drop(share);
+        let name = self.send_bytes(scope, digest, Bytes::from(bytes), share)?;
         Ok(Stored::Blob(SentBlob { name, tree, tail: None }))
     }
 
@@ -190,11 +297,12 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Makes everything durable that was sent and linked.
+    /// Makes everything durable that was sent and linked, once the scope of the uploads ended.
     ///
     /// # Errors
-    /// When it may not be; the snapshot must be given up.
+    /// When an upload failed, or what it sent may not be durable; the snapshot must be given up.
     pub fn finish(self) -> Result<Counts> {
+        self.check_sent()?;
         let (stored, linked) = std::thread::scope(|s| {
             let linked = s.spawn(|| self.links.finish());
             let stored = self.session.store.flush();
@@ -250,19 +358,80 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Uploads a blob unless an aborted attempt of this writer has done so already.
-    fn send(&self, digest: Digest, size: u64, source: BlobSource<'_>) -> Result<BlobName> {
+    /// The name of a blob, and whether it must be uploaded: an aborted attempt of this writer may have done so already.
+    fn place(&self, digest: Digest, size: u64) -> Result<(BlobName, bool)> {
         for uid in &self.base.aborted {
             let name = BlobName { digest, uid: *uid };
             if self.session.store.head(&Key::blob(&name))? == Some(size) {
                 self.counts.adopted.fetch_add(size, Ordering::Relaxed);
-                return Ok(name);
+                return Ok((name, false));
             }
         }
-        let name = BlobName { digest, uid: self.uid };
-        self.session.store.upload_blob(&name, source)?;
+        Ok((BlobName { digest, uid: self.uid }, true))
+    }
+
+    fn upload(&self, name: &BlobName, size: u64, source: Source<'_>, local: Option<&File>) -> Result<()> {
+        let store = &self.session.store;
+        match (source, local) {
+            (Source::Bytes(bytes), _) => store.upload_blob(name, BlobSource::Bytes(bytes))?,
+            (Source::Staged(staged), _) => staged.publish(name, size)?,
+            (Source::Local, Some(file)) => store.upload_blob(name, BlobSource::File(file, size))?,
+            (Source::Local, None) => return Err(Error::new(Kind::Other, "internal: an upload without a file")),
+        }
         self.counts.uploaded.fetch_add(size, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn send_bytes<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        digest: Digest,
+        bytes: Bytes,
+        share: Share<'s>,
+    ) -> Result<BlobName> {
+        let size = bytes.len() as u64;
+        let (name, missing) = self.place(digest, size)?;
+        if missing {
+            self.send_beside(scope, name, size, Source::Bytes(bytes), None, share);
+        } else {
+            self.progress.advance(size);
+        }
         Ok(name)
+    }
+
+    /// Uploads a blob, and links the table that it is of, in a thread of its own, which gives back the memory that it holds.
+    fn send_beside<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        name: BlobName,
+        size: u64,
+        source: Source<'s>,
+        local: Option<(&'s ScannedFile, File)>,
+        share: Share<'s>,
+    ) {
+        let lane = self.lanes.take(1);
+        scope.spawn(move || {
+            let sent = self.upload(&name, size, source, local.as_ref().map(|(_, opened)| opened));
+            // Linked last: that syncs the table, which waits for all that the disk is busy with.
+            let done = sent.and_then(|()| match &local {
+                Some((file, opened)) => self.link(file, opened, &name.digest),
+                None => Ok(()),
+            });
+            match done {
+                Ok(()) => self.progress.advance(size),
+                Err(e) => drop(self.failure().get_or_insert(e)),
+            }
+            drop((share, lane));
+        });
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether an upload failed, so that no more are begun.
+    fn check_sent(&self) -> Result<()> {
+        self.failure().take().map_or(Ok(()), Err)
     }
 
     /// Uploads the bundle, or finds that an aborted attempt has.
@@ -271,13 +440,18 @@ impl<'a> Transfer<'a> {
     /// When it cannot be sent.
     pub fn send_bundle(&self, bytes: Bytes) -> Result<BlobName> {
         let digest = Digest::of(&bytes);
-        if let Err(e) = self.session.cache.put_bytes(&digest, &bytes) {
+        if let Err(e) = self.session.cache.put_copy(&digest, &bytes) {
             if !e.is_no_space() {
                 return Err(e.into());
             }
             log::warn!("the bundle is not kept in the cache: {e}");
         }
-        self.send(digest, bytes.len() as u64, BlobSource::Bytes(bytes))
+        let size = bytes.len() as u64;
+        let (name, missing) = self.place(digest, size)?;
+        if missing {
+            self.upload(&name, size, Source::Bytes(bytes), None)?;
+        }
+        Ok(name)
     }
 }
 

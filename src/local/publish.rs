@@ -99,6 +99,35 @@ impl<'a> Staged<'a> {
         &self.file
     }
 
+    /// Has the disk begin with what was written so far, so that it works while the rest is made. Nothing is durable by it.
+    pub fn start_writeback(&self) {
+        sys::start_writeback(self.file.as_fd());
+    }
+
+    /// Makes its bytes durable.
+    ///
+    /// # Errors
+    /// When the disk fails: then the file must not get a name.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| LocalError::new("write a file in", self.dir.path(), e))
+    }
+
+    /// Gives the file as it is a name in any directory of the same file system, if that is free. Durable after the caller's
+    /// [`Dir::sync`], if [`Staged::sync`] came first.
+    ///
+    /// # Errors
+    /// When the directory is gone or may not be written.
+    pub fn link_into(&self, dir: &Dir, name: impl AsRef<OsStr>) -> Result<Published> {
+        let name = name.as_ref();
+        let fail = |e| LocalError::entry("publish", dir.path(), name, e);
+        let c = component(name).map_err(fail)?;
+        match sys::link_fd(self.file.as_fd(), dir.as_fd(), &c) {
+            Ok(()) => Ok(Published::Created),
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => Ok(Published::Exists),
+            Err(e) => Err(fail(e)),
+        }
+    }
+
     /// Makes the file durable as `durability` asks and gives it its name, if that is free. The file comes back open.
     ///
     /// # Errors
@@ -106,15 +135,11 @@ impl<'a> Staged<'a> {
     pub fn publish(self, name: impl AsRef<OsStr>, durability: Durability) -> Result<(Published, File)> {
         let name = name.as_ref();
         let fail = |e| LocalError::entry("publish", self.dir.path(), name, e);
-        let c = component(name).map_err(fail)?;
+        component(name).map_err(fail)?;
         if durability != Durability::None {
             self.file.sync_data().map_err(fail)?;
         }
-        let published = match sys::link_fd(self.file.as_fd(), self.dir.as_fd(), &c) {
-            Ok(()) => Published::Created,
-            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => Published::Exists,
-            Err(e) => return Err(fail(e)),
-        };
+        let published = self.link_into(self.dir, name)?;
         if durability == Durability::Full {
             self.dir.sync()?;
         }

@@ -174,6 +174,12 @@ pub(super) fn posix_lock_holder(file: impl AsFd) -> io::Result<Option<u32>> {
     Ok(Some(u32::try_from(lock.l_pid).unwrap_or(0)))
 }
 
+/// Begins to write a file's dirty pages to the disk, without waiting: a hint.
+pub(super) fn start_writeback(file: BorrowedFd<'_>) {
+    // SAFETY: the descriptor is open; no memory is passed.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
 /// fstatfs(2).
 pub(super) fn fstatfs(file: BorrowedFd<'_>) -> io::Result<libc::statfs> {
     // SAFETY: `statfs` is plain numbers, for which zero is a valid value.

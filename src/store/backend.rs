@@ -2,6 +2,7 @@
 //! [`super::Store`].
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 
@@ -31,6 +32,28 @@ pub struct RawListed {
     pub key: String,
     /// Its length in bytes.
     pub size: u64,
+}
+
+/// A blob that is written before its name is known. Dropped, it is gone.
+pub trait Staging: Send + fmt::Debug {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Takes over all blocks of a file where the file system can share them, instead of any [`Staging::write`]. What is returned is
+    /// to be hashed in the file's place, which may change meanwhile.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    fn share(&mut self, from: &File) -> Result<Option<&File>>;
+
+    /// Gives it the key of its digest, as [`Backend::upload`] would have. Its length is counted in `sent`.
+    ///
+    /// # Errors
+    /// As [`Backend::upload`].
+    fn publish(self: Box<Self>, key: &str, length: u64, sent: &Counter) -> Result<()>;
 }
 
 /// A place that keeps objects. Keys are relative to its root and contain no `.` or `..` components. Errors that may pass are
@@ -80,6 +103,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// When the source cannot be read or does not have the digest, or the store refuses.
     fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()>;
 
+    /// Begins a blob whose digest is not known yet, where the place can name it later.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    fn stage(&self) -> Result<Option<Box<dyn Staging + '_>>> {
+        Ok(None)
+    }
+
     /// Deletes objects. Those that are not there are no error.
     ///
     /// # Errors
@@ -92,6 +123,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// When they may not be; what was uploaded since the last flush must not be relied on.
     fn flush(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether requests about metadata never wait for a network.
+    fn answers_at_once(&self) -> bool {
+        false
     }
 
     /// Whether the place itself is there.

@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
 use super::BlobSource;
-use super::backend::{Backend, Put, RawListed, Sink};
+use super::backend::{Backend, Put, RawListed, Sink, Staging};
 use super::error::{Result, StoreError};
 use super::object::{changed, check_digest, ends_at};
 use super::options::StoreOptions;
@@ -34,8 +34,16 @@ const DIR_MODE: u32 = 0o777;
 /// Pieces in which files are read.
 const PIECE: usize = 1 << 20;
 
+/// Objects that are remembered as durable; all are forgotten when there are more, which only costs syncs.
+const SETTLED: usize = 1 << 16;
+
+/// Bytes that are written before the disk is told to begin with them.
+const WRITEBACK: usize = 2 << 20;
+
 /// How often a directory that vanishes under a create is made again.
 const TRIES: u32 = 16;
+
+const BLOBS: &str = "blobs";
 
 /// Kinds whose records lie in a directory per checkpoint, which goes with its last record.
 const NESTED: [&str; 4] = ["task", "hidden", "pin", "probe"];
@@ -46,10 +54,16 @@ pub(super) struct FileBackend {
     root: PathBuf,
     url: String,
     opened: Mutex<Option<Arc<Dir>>>,
+    /// Where blobs are written before they have a name.
+    blobs: OnceLock<Dir>,
     /// Directories whose entries the next flush makes durable.
     pending: Mutex<BTreeSet<String>>,
     /// Directories that are known to be on the disk, and are never removed.
     durable: Mutex<HashSet<String>>,
+    /// Blobs that were uploaded since the last flush.
+    uploaded: Mutex<Vec<String>>,
+    /// Objects that this process made and that are on the disk.
+    settled: Mutex<HashSet<String>>,
     flushing: Mutex<()>,
     failed: AtomicBool,
 }
@@ -69,8 +83,11 @@ impl FileBackend {
             root: root.to_owned(),
             url: url.to_owned(),
             opened: Mutex::new(None),
+            blobs: OnceLock::new(),
             pending: Mutex::default(),
             durable: Mutex::default(),
+            uploaded: Mutex::default(),
+            settled: Mutex::default(),
             flushing: Mutex::new(()),
             failed: AtomicBool::new(false),
         };
@@ -191,6 +208,21 @@ impl FileBackend {
         lock(&self.pending).extend(all);
     }
 
+    /// The same for an object that was found, unless this process itself made it durable before.
+    fn note_read(&self, key: &str) {
+        if !lock(&self.settled).contains(key) {
+            self.note(parent(key).0);
+        }
+    }
+
+    fn settle(&self, keys: impl IntoIterator<Item = String>) {
+        let mut settled = lock(&self.settled);
+        if settled.len() >= SETTLED {
+            settled.clear();
+        }
+        settled.extend(keys);
+    }
+
     fn open_object(&self, key: &str) -> Result<Option<(File, u64)>> {
         let (path, name) = parent(key);
         let Some(dir) = self.dir(path)? else { return Ok(None) };
@@ -203,7 +235,7 @@ impl FileBackend {
         if stat.kind() != FileKind::File {
             return Err(StoreError::Damaged { object: self.object(key), why: "it is not a regular file".to_owned() });
         }
-        self.note(parent(key).0);
+        self.note_read(key);
         Ok(Some((file, stat.size)))
     }
 
@@ -212,12 +244,17 @@ impl FileBackend {
     }
 
     /// Fills `to` with the source, shared where the file system can, else copied; what lies in `to` then has the digest.
-    fn fill(&self, key: &str, to: &File, digest: &Digest, source: &BlobSource<'_>) -> Result<()> {
+    fn fill(&self, key: &str, staged: &Staged<'_>, digest: &Digest, source: &BlobSource<'_>) -> Result<()> {
         let object = self.object(key);
+        let to = staged.file();
         let written = |e| StoreError::Local(LocalError::new("write", self.root.join(key), e));
         let mut to_end = to;
         match source {
-            BlobSource::Bytes(bytes) => to_end.write_all(bytes).map_err(written),
+            BlobSource::Bytes(bytes) => bytes.chunks(WRITEBACK).try_for_each(|piece| {
+                to_end.write_all(piece).map_err(written)?;
+                staged.start_writeback();
+                Ok(())
+            }),
             BlobSource::File(from, len) if link::reflink(from, to).map_err(written)? => {
                 // The clone is hashed, not the source, which could change between the hash and the clone.
                 let (hashed, length) = identity::hash(to).map_err(|e| self.source(key, e))?;
@@ -226,7 +263,7 @@ impl FileBackend {
             BlobSource::File(from, len) => {
                 let mut hasher = Hasher::new();
                 let mut buffer = vec![0; PIECE];
-                let mut offset = 0_u64;
+                let (mut offset, mut unwritten) = (0_u64, 0);
                 while offset < *len {
                     let wanted = usize::try_from(*len - offset).unwrap_or(PIECE).min(PIECE);
                     let piece = buffer.get_mut(..wanted).unwrap_or_default();
@@ -237,6 +274,11 @@ impl FileBackend {
                             hasher.update(piece);
                             to_end.write_all(piece).map_err(written)?;
                             offset = offset.saturating_add(n as u64);
+                            unwritten += n;
+                            if unwritten >= WRITEBACK {
+                                staged.start_writeback();
+                                unwritten = 0;
+                            }
                         }
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                         Err(e) => return Err(self.source(key, e)),
@@ -246,6 +288,32 @@ impl FileBackend {
                 check_digest(&hasher, digest, &object)
             }
         }
+    }
+
+    /// Ends an upload: its name is durable after the next flush.
+    fn published(
+        &self,
+        key: &str,
+        dir: &Dir,
+        name: &str,
+        published: Published,
+        length: u64,
+        sent: &Counter,
+    ) -> Result<()> {
+        self.note(parent(key).0);
+        lock(&self.uploaded).push(key.to_owned());
+        match published {
+            Published::Created => sent.add(length),
+            // The name says what it holds, and nothing is published before it was hashed; a crash of the disk may differ.
+            Published::Exists => {
+                let there = dir.stat(name)?.map(|stat| stat.size);
+                if there != Some(length) {
+                    let why = format!("a file of another length ({there:?}) has its name");
+                    return Err(StoreError::Damaged { object: self.object(key), why });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// All files below a directory, into `found`. Stops at `limit`.
@@ -293,6 +361,8 @@ impl FileBackend {
                 "an earlier sync failed, so that what was written may be lost; check the disk and start anew",
             )));
         }
+        // In this order: whoever stands in the first has noted its directory in the second.
+        let uploaded = std::mem::take(&mut *lock(&self.uploaded));
         let pending = std::mem::take(&mut *lock(&self.pending));
         for path in &pending {
             let synced = match self.dir(path) {
@@ -316,6 +386,8 @@ impl FileBackend {
                 durable.insert(path);
             }
         }
+        drop(durable);
+        self.settle(uploaded);
         Ok(())
     }
 
@@ -332,6 +404,42 @@ impl FileBackend {
             }
         }
         Ok(())
+    }
+}
+
+/// A blob on its way to a name.
+#[derive(Debug)]
+struct FileStaging<'a> {
+    backend: &'a FileBackend,
+    staged: Staged<'a>,
+    unwritten: usize,
+}
+
+impl Staging for FileStaging<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.staged.file().write_all(bytes);
+        written.map_err(|e| StoreError::Local(LocalError::new("write a blob in", self.backend.root.join(BLOBS), e)))?;
+        self.unwritten += bytes.len();
+        if self.unwritten >= WRITEBACK {
+            self.staged.start_writeback();
+            self.unwritten = 0;
+        }
+        Ok(())
+    }
+
+    fn share(&mut self, from: &File) -> Result<Option<&File>> {
+        let shared = link::reflink(from, self.staged.file());
+        let shared = shared
+            .map_err(|e| StoreError::Local(LocalError::new("share a file with", self.backend.root.join(BLOBS), e)))?;
+        Ok(shared.then(|| self.staged.file()))
+    }
+
+    fn publish(self: Box<Self>, key: &str, length: u64, sent: &Counter) -> Result<()> {
+        self.staged.sync().map_err(|e| self.backend.local("write", key, e))?;
+        self.backend.in_dir(key, |dir, name| {
+            let published = self.staged.link_into(dir, name).map_err(|e| self.backend.local("write", key, e))?;
+            self.backend.published(key, dir, name, published, length, sent)
+        })
     }
 }
 
@@ -373,7 +481,7 @@ impl Backend for FileBackend {
         let Some(dir) = self.dir(path)? else { return Ok(None) };
         let stat = dir.stat(name)?.filter(|stat| stat.kind() == FileKind::File);
         if stat.is_some() {
-            self.note(parent(key).0);
+            self.note_read(key);
         }
         Ok(stat.map(|stat| stat.size))
     }
@@ -400,6 +508,9 @@ impl Backend for FileBackend {
                 Published::Exists => Put::Exists,
             })
         });
+        if durable && matches!(put, Ok(Put::Created)) {
+            self.settle([key.to_owned()]);
+        }
         if let Err(StoreError::Local(e)) = &put
             && e.is_sync_failure()
         {
@@ -417,22 +528,22 @@ impl Backend for FileBackend {
     fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()> {
         self.in_dir(key, |dir, name| {
             let staged = Staged::new(dir, FILE_MODE).map_err(|e| self.local("write", key, e))?;
-            self.fill(key, staged.file(), digest, source)?;
+            self.fill(key, &staged, digest, source)?;
             let (published, _) = staged.publish(name, Durability::FileOnly).map_err(|e| self.local("write", key, e))?;
-            self.note(parent(key).0);
-            match published {
-                Published::Created => sent.add(source.len()),
-                // The name says what it holds, and nothing is published before it was hashed; a crash of the disk may differ.
-                Published::Exists => {
-                    let there = dir.stat(name)?.map(|stat| stat.size);
-                    if there != Some(source.len()) {
-                        let why = format!("a file of another length ({there:?}) has its name");
-                        return Err(StoreError::Damaged { object: self.object(key), why });
-                    }
-                }
-            }
-            Ok(())
+            self.published(key, dir, name, published, source.len(), sent)
         })
+    }
+
+    fn stage(&self) -> Result<Option<Box<dyn Staging + '_>>> {
+        let dir = match self.blobs.get() {
+            Some(dir) => dir,
+            None => {
+                let dir = self.ensure_dir(BLOBS)?;
+                self.blobs.get_or_init(|| dir)
+            }
+        };
+        let staged = Staged::new(dir, FILE_MODE).map_err(|e| self.local("write to", BLOBS, e))?;
+        Ok(Some(Box::new(FileStaging { backend: self, staged, unwritten: 0 })))
     }
 
     fn delete(&self, keys: &[&str]) -> Result<()> {
@@ -457,6 +568,10 @@ impl Backend for FileBackend {
 
     fn flush(&self) -> Result<()> {
         self.sync_pending()
+    }
+
+    fn answers_at_once(&self) -> bool {
+        true
     }
 
     fn exists_root(&self) -> Result<bool> {

@@ -26,9 +26,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use backend::{Backend, Put, RawListed, Sink};
+pub use backend::{Backend, Put, RawListed, Sink, Staging};
 pub use error::{Result, StoreError};
 pub use options::StoreOptions;
+pub use transfer::StagedBlob;
 
 use crate::metrics::Counter;
 use crate::types::Key;

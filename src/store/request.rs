@@ -57,6 +57,12 @@ impl Store {
         attempt < self.0.options.attempts && begun.elapsed() < self.0.options.limit(bytes)
     }
 
+    /// Whether metadata is answered from memory or a local disk, so that many requests at once gain nothing.
+    #[must_use]
+    pub fn answers_at_once(&self) -> bool {
+        self.0.backend.answers_at_once()
+    }
+
     /// A whole object of at most `max_len` bytes; nothing when there is none.
     ///
     /// # Errors

@@ -1,18 +1,62 @@
 //! Blobs on their way: ranges, streams that resume, uploads.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::backend::Sink;
+use super::backend::{Sink, Staging};
 use super::error::{Result, StoreError};
 use super::{BlobSource, Store, object};
 use crate::limits;
 use crate::types::{BlobName, Key};
 
+/// A blob that is written before its digest is known. Dropped, it is gone.
+#[derive(Debug)]
+pub struct StagedBlob<'a> {
+    store: &'a Store,
+    staging: Box<dyn Staging + 'a>,
+}
+
+impl StagedBlob<'_> {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.staging.write(bytes)
+    }
+
+    /// See [`Staging::share`].
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub fn share(&mut self, from: &File) -> Result<Option<&File>> {
+        self.staging.share(from)
+    }
+
+    /// Names it; the caller made the name by hashing exactly what was written. Durable as after [`Store::upload_blob`].
+    ///
+    /// # Errors
+    /// When the store refuses.
+    pub fn publish(self, name: &BlobName, length: u64) -> Result<()> {
+        let counters = &self.store.0.counters;
+        counters.puts.inc();
+        self.staging.publish(Key::blob(name).as_str(), length, &counters.bytes_up)
+    }
+}
+
 impl Store {
+    /// Begins a blob whose digest is not known yet. Only stores on a local disk can.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn stage_blob(&self) -> Result<Option<StagedBlob<'_>>> {
+        Ok(self.0.backend.stage()?.map(|staging| StagedBlob { store: self, staging }))
+    }
+
     fn damaged(&self, key: &str, why: String) -> StoreError {
         StoreError::Damaged { object: self.object(key), why }
     }

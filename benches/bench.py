@@ -1,0 +1,242 @@
+"""Paired runs for scripts/bench.sh. RocksDB is Debian's library, called in this process: its start and the opening of the database
+are never timed, while everything of ckptfs is, from exec to exit."""
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint64, c_void_p
+
+CKPTFS = os.path.abspath(os.environ["CKPTFS"])
+PAIRS = int(os.environ.get("BENCH_PAIRS", "15"))
+MIB = int(os.environ.get("BENCH_MIB", "1100"))
+CHANGE_MIB = 10
+VALUE = 4096
+
+
+def library():
+    listed = subprocess.run(["ldconfig", "-p"], check=True, capture_output=True, text=True).stdout
+    return ctypes.CDLL(re.search(r"librocksdb\.so\.\S+", listed).group())
+
+
+class Rocks:
+    """A database through RocksDB's C interface."""
+
+    def __init__(self, path, table_mib):
+        self.c = library()
+        self.path, self.written = path, 0
+        options = self.new("options_create")
+        self("options_set_create_if_missing", options, c_ubyte(1))
+        self("options_set_compression", options, c_int(0))
+        self("options_set_disable_auto_compactions", options, c_int(1))
+        self("options_set_level0_slowdown_writes_trigger", options, c_int(10000))
+        self("options_set_level0_stop_writes_trigger", options, c_int(20000))
+        self("options_set_write_buffer_size", options, c_size_t((table_mib + 2) << 20))
+        table = self.new("block_based_options_create")
+        self("block_based_options_set_format_version", table, c_int(5))
+        self("options_set_block_based_table_factory", options, table)
+        self.options = options
+        self.db = self.checked("open", options, path.encode())
+        self.write_options = self.new("writeoptions_create")
+        self("writeoptions_disable_WAL", self.write_options, c_int(1))
+        self.flush_options = self.new("flushoptions_create")
+
+    def __call__(self, name, *args):
+        return getattr(self.c, "rocksdb_" + name)(*args)
+
+    def new(self, name, *args):
+        function = getattr(self.c, "rocksdb_" + name)
+        function.restype = c_void_p
+        return c_void_p(function(*args))
+
+    def checked(self, name, *args):
+        error = c_char_p()
+        result = self.new(name, *args, byref(error))
+        if error.value:
+            raise SystemExit(f"rocksdb_{name}: {error.value.decode()}")
+        return result
+
+    def fill(self, mib, table_mib):
+        """Incompressible values, flushed to a table as often as `table_mib` says."""
+        per_table = (table_mib << 20) // (VALUE + 40)
+        for i in range((mib << 20) // (VALUE + 40)):
+            key = b"%016d" % self.written
+            self.written += 1
+            args = (key, c_size_t(16), os.urandom(VALUE), c_size_t(VALUE))
+            self.checked("put", self.db, self.write_options, *args)
+            if (i + 1) % per_table == 0:
+                self.flush()
+        self.flush()
+
+    def flush(self):
+        self.checked("flush", self.db, self.flush_options)
+
+    def checkpoint(self, to):
+        checkpoint = self.checked("checkpoint_object_create", self.db)
+        self.checked("checkpoint_create", checkpoint, to.encode(), c_uint64(0))
+        self("checkpoint_object_destroy", checkpoint)
+
+    def backup_engine(self, to):
+        engine = self.checked("backup_engine_open", self.options, to.encode())
+        return lambda: self.checked("backup_engine_create_new_backup", engine, self.db)
+
+    def close(self):
+        self("close", self.db)
+
+
+def timed(run):
+    os.sync()
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+def quiet(*args, **more):
+    return lambda: subprocess.run(args, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
+
+
+def spread(values, digits=2):
+    values = sorted(values)
+    quarter = len(values) // 4
+    low, high = values[quarter], values[-1 - quarter]
+    return f"{statistics.median(values):.{digits}f} [{low:.{digits}f}..{high:.{digits}f}]"
+
+
+def copy_durably(files, to):
+    subprocess.run(["cp", *files, to], check=True)
+    for path in [*(os.path.join(to, os.path.basename(f)) for f in files), to]:
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def changes(work, mib, tools):
+    """Seconds per tool: native, ckptfs, and the others where they are asked for."""
+    base = os.path.join(work, f"{mib}")
+    os.mkdir(base)
+    at = lambda name: os.path.join(base, name)
+    rocks = Rocks(at("db"), 64)
+    rocks.fill(mib, 64)
+    env = dict(os.environ, CKPTFS_STORE="file://" + at("store"), CKPTFS_CACHE=at("cache"))
+    runs = {"ckptfs": quiet(CKPTFS, "-q", "snapshot", "--job", "bench", at("checkpoint"), env=env)}
+    if tools:
+        secret = dict(os.environ, RESTIC_PASSWORD="bench", RESTIC_CACHE_DIR=at("restic-cache"))
+        quiet("restic", "-r", at("restic"), "init", env=secret)()
+        runs["BackupEngine"] = rocks.backup_engine(at("backup"))
+        # Links change the ctime of every file: restic would read them all again.
+        runs["restic backup"] = quiet("restic", "-r", at("restic"), "backup", "--ignore-ctime", at("checkpoint"), env=secret)
+        runs["rclone sync"] = quiet("rclone", "sync", at("checkpoint"), at("rclone"))
+    seconds = {"native": [], **{name: [] for name in runs}}
+    for pair in range(PAIRS + 1):
+        known = set(os.listdir(rocks.path))
+        rocks.fill(CHANGE_MIB, CHANGE_MIB + 1)
+        for old in ("checkpoint", "copy"):
+            shutil.rmtree(at(old), ignore_errors=True)
+        os.mkdir(at("copy"))
+        native = timed(lambda: rocks.checkpoint(at("checkpoint")))
+        new = [os.path.join(at("checkpoint"), f) for f in os.listdir(at("checkpoint")) if f.endswith(".sst") and f not in known]
+        copy = lambda: copy_durably(new, at("copy")) if pair else None
+        order = [("native", copy), *runs.items()]
+        for name, run in order if pair % 2 else reversed(order):
+            took = timed(run)
+            # The first round stores the whole database.
+            if pair:
+                seconds[name].append(took + (native if name == "native" else 0))
+    rocks.close()
+    shutil.rmtree(base)
+    return seconds
+
+
+def snapshot(work):
+    versions = {"ckptfs": [CKPTFS, "--version"], "restic": ["restic", "version"], "rclone": ["rclone", "version"]}
+    for command in versions.values():
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
+    print(re.search(r"librocksdb\.so\.\S+", subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout).group())
+    small = changes(work, MIB, True)
+    print(f"\n{CHANGE_MIB} MiB of new tables in {MIB} MiB; {PAIRS} pairs, median [quartiles]. native: RocksDB's checkpoint + cp + fsync")
+    print(f"{'':16}{'milliseconds':28}times native")
+    for name, seconds in small.items():
+        ratios = [s / n for s, n in zip(seconds, small["native"])]
+        print(f"{name:16}{spread([s * 1000 for s in seconds], 0):28}{spread(ratios)}")
+    large = changes(work, 4 * MIB, False)
+    print(f"\nthe same in {4 * MIB} MiB")
+    for name in ("native", "ckptfs"):
+        grown = statistics.median(large[name]) / statistics.median(small[name])
+        print(f"{name:16}{spread([s * 1000 for s in large[name]], 0):28}{grown:.2f} times that in {MIB} MiB")
+    ratios = [s / n for s, n in zip(large["ckptfs"], large["native"])]
+    print(f"{'ckptfs':16}{'':28}{spread(ratios)} times native")
+
+
+def fio(path, kind):
+    how = ["--rw=read", "--bs=1M", "--loops=4"]
+    if kind == "random":
+        how = ["--rw=randread", "--bs=4k", "--number_ios=150000", "--norandommap", "--randrepeat=0"]
+    common = ["--name=bench", f"--filename={path}", "--size=256M", "--readonly", "--ioengine=psync", "--invalidate=0"]
+    output = subprocess.run(["fio", *common, *how, "--output-format=json"], check=True, capture_output=True).stdout
+    read = json.loads(output)["jobs"][0]["read"]
+    return read["bw"] / 1024 if kind == "sequential" else read["iops"]
+
+
+def bytes_read(pid):
+    with open(f"/proc/{pid}/io") as io:
+        return int(io.readline().split()[1])
+
+
+def mount(work):
+    print(subprocess.run([CKPTFS, "--version"], check=True, capture_output=True, text=True).stdout.strip())
+    print(subprocess.run(["fio", "--version"], check=True, capture_output=True, text=True).stdout.strip(), os.uname().release)
+    at = lambda name: os.path.join(work, name)
+    rocks = Rocks(at("db"), 300)
+    rocks.fill(280, 300)
+    rocks.checkpoint(at("checkpoint"))
+    rocks.close()
+    env = dict(os.environ, CKPTFS_STORE="file://" + at("store"), CKPTFS_CACHE=at("cache"))
+    quiet(CKPTFS, "-q", "snapshot", "--job", "bench", at("checkpoint"), env=env)()
+    table = max((f for f in os.listdir(at("checkpoint")) if f.endswith(".sst")), key=lambda f: os.path.getsize(at("checkpoint/" + f)))
+    os.mkdir(at("mnt"))
+    native, mounted = at("checkpoint/" + table), at("mnt/bench/chk-1/db/0/db/" + table)
+    print(f"warm reads of 256 MiB; {PAIRS} pairs, median [quartiles]; sequential in MiB/s, random 4 KiB in reads/s")
+    for mode in ([], ["--no-passthrough"]):
+        daemon = subprocess.Popen([CKPTFS, "-q", "mount", at("mnt"), *mode], env=env)
+        try:
+            while not os.path.exists(mounted):
+                if daemon.poll() is not None:
+                    raise SystemExit("the mount did not come up")
+                time.sleep(0.02)
+            for path in (native, mounted):
+                with open(path, "rb") as file:
+                    while file.read(1 << 20):
+                        pass
+            for kind in ("sequential", "random"):
+                results, before = {native: [], mounted: []}, bytes_read(daemon.pid)
+                for pair in range(PAIRS):
+                    for path in (native, mounted) if pair % 2 else (mounted, native):
+                        results[path].append(fio(path, kind))
+                moved = bytes_read(daemon.pid) - before
+                ratios = [m / n for m, n in zip(results[mounted], results[native])]
+                name = f"{kind}{' without passthrough' if mode else ''}"
+                print(f"{name:32}native {spread(results[native], 0):28}mount {spread(results[mounted], 0):28}ratio {spread(ratios)}  daemon read {moved} bytes")
+        finally:
+            quiet(CKPTFS, "-q", "umount", at("mnt"), env=env)()
+            daemon.wait()
+
+
+def main():
+    kind = {"snapshot": snapshot, "mount": mount}[sys.argv[1]]
+    home = os.environ.get("BENCH_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../target"))
+    os.makedirs(home, exist_ok=True)
+    work = tempfile.mkdtemp(prefix="bench-", dir=os.path.realpath(home))
+    try:
+        kind(work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

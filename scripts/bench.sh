@@ -1,0 +1,27 @@
+#!/bin/sh
+# Measures ckptfs beside the native file system and beside what one would use instead. Prints ratios of paired runs.
+#   scripts/bench.sh snapshot   a small change to a large database: RocksDB's checkpoint + cp + fsync, BackupEngine, restic, rclone
+#   scripts/bench.sh mount      warm reads through the mount beside the same reads without it
+# BENCH_DIR: where it works (default: a new directory under target/, removed at the end). BENCH_PAIRS: pairs (default 15).
+# BENCH_MIB: size of the database (default 1100). CKPTFS: the program (default: the release build).
+set -eu
+cd "$(dirname "$0")/.."
+what=${1:-}
+case $what in
+snapshot) need="python3 restic rclone" lib=librocksdb7.8 ;;
+mount) need="python3 fio" lib=librocksdb7.8 ;;
+*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+missing=
+for tool in $need; do command -v "$tool" >/dev/null || missing="$missing $tool"; done
+ldconfig -p | grep -q 'librocksdb\.so\.' || missing="$missing $lib"
+if [ -n "$missing" ]; then
+	echo "missing:$missing. On Debian: apt-get install$missing" >&2
+	exit 1
+fi
+if [ -z "${CKPTFS:-}" ]; then
+	cargo build --release --quiet
+	CKPTFS=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/ckptfs
+fi
+export CKPTFS
+exec python3 benches/bench.py "$what"
