@@ -88,6 +88,9 @@ pub const OWN_BLOB_OTHER: u64 = 1 << 20;
 /// Bytes of files that a snapshot holds in memory at once while it hashes and sends them.
 pub const UPLOAD_MEMORY: u64 = 256 << 20;
 
+/// Largest WAL, MANIFEST or other file that is not immutable: such a file is held in memory whole while it is compared with its base.
+pub const MUTABLE_FILE: u64 = 4 << 30;
+
 /// Files up to this size are read once, into memory, hashed there and sent from there; larger ones are read twice. Above RocksDB's
 /// usual 64 MiB tables and their overshoot, and half of [`UPLOAD_MEMORY`], so that two go at once.
 pub const READ_ONCE: u64 = 128 << 20;

@@ -241,6 +241,12 @@ impl Inner {
         match self.files.sub(first_byte(digest)) {
             Ok(dir) => Ok(Some(dir)),
             Err(e) if e.is_not_found() => Ok(None),
+            // A symlink or a file in the place of a directory: never followed, and no reason to fail for ever.
+            Err(e) if self.files.stat(first_byte(digest))?.is_some_and(|s| s.kind() != FileKind::Dir) => {
+                log::warn!("removed what stood in the place of a directory of the cache: {e}");
+                self.files.remove(first_byte(digest))?;
+                Ok(None)
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -248,11 +254,10 @@ impl Inner {
     /// The directory of a digest, made where it is missing. Neither it nor what is put into it is durable before
     /// [`Inner::sync_files_dir`].
     pub(super) fn make_files_dir(&self, digest: &crate::types::Digest) -> Result<Dir> {
-        let name = first_byte(digest);
-        match self.files.sub(&name) {
-            Err(e) if e.is_not_found() => {}
-            other => return Ok(other?),
+        if let Some(dir) = self.files_dir(digest)? {
+            return Ok(dir);
         }
+        let name = first_byte(digest);
         let made = self.files.make_sub(&name, DIR_MODE)?;
         let dir = self.files.sub(&name)?;
         if made {

@@ -31,7 +31,7 @@ use clap::{ArgAction, Parser, Subcommand};
 #[command(name = "ckptfs", version, max_term_width = 100, propagate_version = true)]
 struct Args {
     /// The store: file:///path, s3://bucket/prefix, gs://... or az://... Default: file:// under the user's data directory
-    #[arg(long, global = true, env = "CKPTFS_STORE", value_name = "URL")]
+    #[arg(long, global = true, env = "CKPTFS_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
     /// The cache of local files. Default: the user's cache directory, or one on the device of the directory that is snapshotted
     #[arg(long, global = true, env = "CKPTFS_CACHE", value_name = "DIR")]

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long)]
     savepoint: bool,
     /// The checkpoint's number; default: the next
-    #[arg(long, value_name = "N", value_parser = super::snapshot::number)]
+    #[arg(long, value_name = "N", value_parser = super::snapshot::new_number)]
     number: Option<CheckpointNumber>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let session = super::snapshot::session(context, None)?;
     let _lock = session.writer_lock(job)?;
     let kind = if args.savepoint { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint };
-    let opened = engine::open(&session, &job, args.number, expect, kind, true)?;
+    let opened = engine::open(&session, job, args.number, expect, kind, true)?;
     for n in &opened.open_elsewhere {
         words::tell(context.quiet, &format!("{job}/{n} is open as well"));
     }

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long)]
     savepoint: bool,
     /// The checkpoint's number; default: the next. Numbers are never used twice
-    #[arg(long, value_name = "N", value_parser = number)]
+    #[arg(long, value_name = "N", value_parser = new_number)]
     number: Option<CheckpointNumber>,
 }
 
@@ -37,6 +37,14 @@ pub(crate) struct Args {
 pub(crate) fn number(text: &str) -> std::result::Result<CheckpointNumber, String> {
     let text = if text.starts_with("chk-") { text.to_owned() } else { format!("chk-{text}") };
     text.parse().map_err(|e: ckptfs::types::number::NumberError| e.to_string())
+}
+
+/// A number that a person gives a new checkpoint. The default is the one after the highest, for ever: a slip of the finger must not use
+/// them up.
+pub(crate) fn new_number(text: &str) -> std::result::Result<CheckpointNumber, String> {
+    const MOST: u64 = 1 << 62;
+    let n = number(text)?;
+    if n.get() > MOST { Err(format!("{n} would leave no numbers for later checkpoints: at most {MOST}")) } else { Ok(n) }
 }
 
 /// Opens store and cache for a verb that may create them.

@@ -108,6 +108,17 @@ pub fn scan(path: &Path) -> Result<Scan> {
             return Err(changed(path, &format!("{name} went away")));
         };
         current |= kind == FileKind::Current;
+        let mutable = !matches!(kind, FileKind::Sst(_) | FileKind::BlobFile(_));
+        let most = if mutable { limits::MUTABLE_FILE } else { limits::BLOB_LEN };
+        if stat.size > most {
+            return Err(invalid(
+                path,
+                format!(
+                    "{name} has {} bytes, at most {most} may be: flush the database, so that its log is short",
+                    stat.size
+                ),
+            ));
+        }
         let manifest_path = FilePath::db(&name).map_err(|why| invalid(path, why))?;
         files.push(ScannedFile { name, path: manifest_path, kind, stat, sst: None });
     }
@@ -123,6 +134,7 @@ pub fn scan(path: &Path) -> Result<Scan> {
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let mut scan = Scan { dir, path: path.to_owned(), files, db_id: None };
     check_live(&mut scan)?;
+    refuse_wal_elsewhere(&scan)?;
     Ok(scan)
 }
 
@@ -212,6 +224,44 @@ fn check_live(scan: &mut Scan) -> Result<()> {
         format!(
             "the directory is not whole: {}{more}. It is still being written or was damaged; make the RocksDB checkpoint again",
             missing.join(", ")
+        ),
+    ))
+}
+
+/// Whether the newest OPTIONS file says that the WALs lie in another directory, where this snapshot would not see them. A native
+/// checkpoint has its WALs beside it, whatever the OPTIONS say that it copied; it has no LOCK, since no database ever ran in it.
+fn refuse_wal_elsewhere(scan: &Scan) -> Result<()> {
+    let newest = scan.files.iter().filter_map(|f| if let FileKind::Options(n) = f.kind { Some((n, f)) } else { None });
+    let Some((_, options)) = newest.max_by_key(|(n, _)| *n) else { return Ok(()) };
+    if scan.dir.stat("LOCK").map_err(from_local)?.is_none() {
+        return Ok(());
+    }
+    let bytes = read_small(&scan.dir, &options.name, limits::OWN_BLOB_OTHER)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let Some(wal_dir) = text.lines().find_map(|l| l.trim().strip_prefix("wal_dir=")).map(str::trim) else {
+        return Ok(());
+    };
+    let elsewhere = Path::new(wal_dir);
+    let same =
+        |a: &Path, b: &Path| matches!((std::fs::canonicalize(a), std::fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b);
+    if wal_dir.is_empty() || same(elsewhere, &scan.path) {
+        return Ok(());
+    }
+    // Only WALs that are there can be lost.
+    let holds_wals = std::fs::read_dir(elsewhere).is_ok_and(|entries| {
+        entries.flatten().any(|e| {
+            let wal = e.file_name().to_str().is_some_and(|n| matches!(rocks::file_kind(n), FileKind::Wal(_)));
+            wal && e.metadata().is_ok_and(|m| m.len() > 0)
+        })
+    });
+    if !holds_wals {
+        return Ok(());
+    }
+    Err(invalid(
+        &scan.path,
+        format!(
+            "its write-ahead log lies in another directory ({wal_dir}, says {}), and what was not flushed would be lost: flush the database before it is stopped, or take a native RocksDB checkpoint and snapshot that",
+            options.name
         ),
     ))
 }

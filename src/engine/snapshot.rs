@@ -317,8 +317,18 @@ fn contents<'s>(
 ) -> Result<Vec<Content>> {
     let mut decisions = Vec::with_capacity(scan.files.len());
     let mut to_send = Vec::new();
+    let mut packed = 0u64;
     for (i, file) in scan.files.iter().enumerate() {
-        let decision = decide(scan, file, base)?;
+        let mut decision = decide(scan, file, base)?;
+        if let Decision::Pack { bytes, .. } = &decision {
+            let length = bytes.len() as u64;
+            if packed.saturating_add(length) > limits::BUNDLE_LEN {
+                // The bundle is full: it is built in memory and fetched whole. What is left is sent by itself.
+                decision = Decision::Send;
+            } else {
+                packed += length;
+            }
+        }
         if matches!(decision, Decision::Send) {
             to_send.push(i);
         }

@@ -231,7 +231,10 @@ impl<'a> Transfer<'a> {
             ));
         }
         if record.is_none() {
-            identity::record_since(&opened, &digest, &file.stat).map_err(|e| unreadable(file, &e))?;
+            // A record must not reach the disk before the bytes: after a crash it would vouch for others.
+            if opened.sync_data().is_ok() {
+                identity::record_since(&opened, &digest, &file.stat).map_err(|e| unreadable(file, &e))?;
+            }
         }
         if let Some(found) = self.base.by_digest(&digest, size) {
             self.progress.advance(size);
@@ -287,7 +290,11 @@ impl<'a> Transfer<'a> {
     fn read_whole(&self, file: &ScannedFile, opened: &File) -> Result<Vec<u8>> {
         let size = usize::try_from(file.stat.size)
             .map_err(|_| Error::new(Kind::Resources, format!("{} does not fit into memory", file.name)))?;
-        let mut bytes = Vec::with_capacity(size + 1);
+        let mut bytes = Vec::new();
+        // An allocation that fails must not end the process: the checkpoint would stay open.
+        bytes.try_reserve_exact(size.saturating_add(1)).map_err(|_| {
+            Error::new(Kind::Resources, format!("{} ({size} bytes) does not fit into memory", file.name))
+        })?;
         let mut reader = opened;
         reader.by_ref().take(file.stat.size + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
         if bytes.len() == size {

@@ -1,7 +1,7 @@
 //! The real source: a store's catalog and the local cache.
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dashmap::DashSet;
 
@@ -9,14 +9,17 @@ use super::View;
 use super::error::ViewError;
 use super::source::{Free, Listed, Listing, Source};
 use crate::cache::{Cache, CacheError};
+use crate::error::Kind;
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
-use crate::lifecycle::{Catalog, LifecycleError};
+use crate::lifecycle::{self, Catalog, LifecycleError};
 use crate::local::process;
-use crate::types::{CheckpointNumber, Digest, Name};
+use crate::types::{CheckpointNumber, Digest, Name, Uid};
 
 struct Live {
     catalog: Catalog,
     cache: Cache,
+    /// The store's id at the first listing. Another one later is another store in the same place: its numbers mean other checkpoints.
+    store: OnceLock<Option<Uid>>,
     /// Checkpoints whose record cannot be believed, once said.
     said: DashSet<(Name, CheckpointNumber)>,
 }
@@ -33,12 +36,32 @@ impl From<CacheError> for ViewError {
     }
 }
 
+impl Live {
+    /// The store is there and still the one that was mounted.
+    fn same_store(&self) -> Result<(), ViewError> {
+        let store = self.catalog.store();
+        let now = match lifecycle::identify(store) {
+            Ok(identity) => Some(identity.id),
+            Err(LifecycleError::NotAStore { .. }) => None,
+            Err(e) => return Err(e.into()),
+        };
+        if *self.store.get_or_init(|| now) == now {
+            return Ok(());
+        }
+        let why =
+            format!("{}: the store that is mounted is gone, or another one took its place; mount it anew", store.url());
+        Err(ViewError::from_kind(Kind::Conflict, false, why))
+    }
+}
+
 impl Source for Live {
     fn jobs(&self) -> Result<Vec<Name>, ViewError> {
+        self.same_store()?;
         Ok(self.catalog.jobs()?)
     }
 
     fn job(&self, job: &Name) -> Result<Listing, ViewError> {
+        self.same_store()?;
         let listed = self.catalog.job(job)?;
         for (number, why) in &listed.unreadable {
             if self.said.insert((job.clone(), *number)) {
@@ -81,6 +104,6 @@ impl View {
     /// The view of a store, with files in this cache. The catalog may be shared.
     #[must_use]
     pub fn of_store(catalog: Catalog, cache: Cache) -> Self {
-        Self::new(Live { catalog, cache, said: DashSet::new() })
+        Self::new(Live { catalog, cache, store: OnceLock::new(), said: DashSet::new() })
     }
 }
