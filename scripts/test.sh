@@ -2,7 +2,7 @@
 # All tests: style, lints, licenses, and the test programs with real mounts and real servers. Ends with cargo's summary line.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need "${build_needs[@]}" rocksdb-tools python3-venv util-linux attr strace
+need "${build_needs[@]}" rocksdb-tools python3-venv
 cd "$here"
 export CARGO_TARGET_DIR=$target
 
@@ -25,8 +25,17 @@ else
   echo "cargo-deny is not installed, licenses are not checked (cargo install cargo-deny)" >&2
 fi
 
-# Once more where the kernel does not read the files itself, and without root.
-cargo test --release --locked --no-run
+cargo build --release --locked
+# The demo, counted again by awk; and once with a wrong count, which must be noticed.
+scripts/demo.sh --text 16
+if said=$(scripts/demo.sh --text 4 --corrupt-one-count 2>&1) || ! grep -q "^counts differ" <<<"$said"; then
+  printf '%s\nthe demo did not notice a wrong count\n' "$said" >&2
+  exit 1
+fi
+
+cargo test --release --locked --doc
+scripts/with-s3.sh cargo test --release --locked --lib --bins
+# Mounts also where the kernel does not read the files itself, and without root.
 CKPTFS_TEST_PASSTHROUGH=0 cargo test --release --locked --test mount mount_
 scripts/unprivileged.sh mount_
-cargo test --release --locked
+cargo test --release --locked --test mount
