@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let session = super::snapshot::session(context, None)?;
     let _lock = session.writer_lock(job)?;
     let kind = if args.savepoint { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint };
-    let opened = engine::open(&session, &job, args.number, expect, kind, true)?;
+    let opened = engine::open(&session, job, args.number, expect, kind, true)?;
     for n in &opened.open_elsewhere {
         words::tell(context.quiet, &format!("{job}/{n} is open as well"));
     }
