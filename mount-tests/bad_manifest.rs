@@ -110,6 +110,9 @@ impl Forgery {
     }
 }
 
+/// What is changed in a record, and how.
+type Edit<'a> = (&'a str, &'a dyn Fn(&mut Value));
+
 /// `[[[[...]]]]`.
 fn nested(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
@@ -174,7 +177,7 @@ fn hostile_task_manifests_are_refused_by_every_verb() {
             .collect();
         v["logical_bytes"] = 0.into();
     };
-    let edits: [(&str, &dyn Fn(&mut Value)); 12] = [
+    let edits: [Edit<'_>; 12] = [
         ("a file named twice", &twice),
         ("150,000 files", &many),
         ("a size of 2^64-1", &|v| huge(v, u64::MAX)),
@@ -228,7 +231,7 @@ fn hostile_checkpoint_manifests_are_left_out_and_reported() {
     let forgery = Forgery::new();
     fs::create_dir(forgery.desk.path("outside")).unwrap();
     let original: Value = serde_json::from_str(&forgery.outcome).unwrap();
-    let edits: [(&str, &dyn Fn(&mut Value)); 10] = [
+    let edits: [Edit<'_>; 10] = [
         ("an operator that climbs", &|m| m["subtasks"][0]["operator"] = "..".into()),
         ("an operator with a slash", &|m| m["subtasks"][0]["operator"] = "a/b".into()),
         ("an operator with NUL", &|m| m["subtasks"][0]["operator"] = "a\u{0}b".into()),
