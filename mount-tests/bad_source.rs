@@ -22,6 +22,9 @@ fn snapshot(desk: &Desk, directory: &Path) -> Said {
     desk.run(&["snapshot".as_ref(), "--job".as_ref(), "app".as_ref(), directory.as_os_str()])
 }
 
+/// A directory's name, how it is spoilt, and what the error says.
+type Spoil<'a> = (&'a str, &'a dyn Fn(&Path), &'a [&'a str]);
+
 /// The first file of a directory whose name begins or ends like this.
 fn named(dir: &Path, part: &str) -> PathBuf {
     let names: Vec<String> = database(dir).into_keys().collect();
@@ -33,7 +36,7 @@ fn named(dir: &Path, part: &str) -> PathBuf {
 fn directories_that_are_no_whole_database_at_rest_are_refused() {
     let (desk, good) = desk();
     let (store, cache) = (tree(&desk.path("store")), tree(&desk.path("cache")));
-    let spoil: [(&str, &dyn Fn(&Path), &[&str]); 10] = [
+    let spoil: [Spoil<'_>; 10] = [
         ("empty", &|d| fs::remove_dir_all(d).and_then(|()| fs::create_dir(d)).unwrap(), &["not a RocksDB directory"]),
         (
             "no-current",
