@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_directory};
+use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_scanned};
 use ckptfs::error::Result;
 use ckptfs::format::CheckpointKind;
 use ckptfs::restore::select::job_name;
@@ -52,7 +52,7 @@ pub(crate) fn session(context: &Context, near: Option<PathBuf>) -> Result<Sessio
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = job_name(&args.job)?;
     // Before a store is created for a directory that cannot be stored.
-    ckptfs::engine::scan::scan(&args.directory)?;
+    let scanned = ckptfs::engine::scan::scan(&args.directory)?;
     let session = session(context, Some(args.directory.clone()))?;
     let request = SnapshotRequest {
         job: job.clone(),
@@ -63,7 +63,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         number: args.number,
     };
     let bar = words::Bar::new(context.quiet);
-    let report = snapshot_directory(&session, &request, &bar)?;
+    let report = snapshot_scanned(&session, &request, scanned, &bar)?;
     bar.finish();
     report_words(context, &session, &job, &report);
     if context.json {

@@ -14,7 +14,9 @@ pub mod snapshot;
 pub mod transfer;
 
 pub use session::{Session, SessionOptions};
-pub use snapshot::{SnapshotReport, SnapshotRequest, abort, acknowledge, complete, open, snapshot_directory};
+pub use snapshot::{
+    SnapshotReport, SnapshotRequest, abort, acknowledge, complete, open, snapshot_directory, snapshot_scanned,
+};
 
 /// Who wants to know how a snapshot or a restore goes on. Called from several threads.
 pub trait Progress: Sync {

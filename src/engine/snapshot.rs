@@ -131,9 +131,21 @@ pub fn snapshot_directory(
     request: &SnapshotRequest,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
-    let begun = Instant::now();
     progress.phase("scan");
-    let scanned = scan(&request.directory)?;
+    snapshot_scanned(session, request, scan(&request.directory)?, progress)
+}
+
+/// The same for a directory that was looked at before; it must not have changed since.
+///
+/// # Errors
+/// As [`snapshot_directory`].
+pub fn snapshot_scanned(
+    session: &Session,
+    request: &SnapshotRequest,
+    scanned: Scan,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let begun = Instant::now();
     let operator = Name::encode(&request.operator);
     let parallelism = request
         .subtask
@@ -157,15 +169,16 @@ pub fn snapshot_directory(
     });
     let opened = opened?;
     let task = Task { job: &request.job, number: opened.number, operator: &request.operator, subtask: request.subtask };
-    let result =
-        store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress).and_then(|mut report| {
+    let result = store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress).and_then(
+        |mut report| {
             progress.phase("outcome");
             complete(session, &request.job, opened.number)?;
             report.seconds = begun.elapsed().as_secs_f64();
             report.open_elsewhere.clone_from(&opened.open_elsewhere);
             report.aborted.clone_from(&opened.aborted);
             Ok(report)
-        });
+        },
+    );
     if let Err(e) = &result {
         // Uploads stay, for the next attempt to adopt. If this fails too, that attempt will abort the number.
         if let Err(second) = abort(session, &request.job, opened.number, e.message()) {
@@ -261,7 +274,7 @@ fn store_directory(
         scan.check_unchanged()?;
         Ok((packed, bundle, reused))
     })?;
-    // Everything that the ack names must be durable before the ack is.
+    // Everything that the ack names must be durable before the ack is: creating it sees to that.
     let counts = transfer.finish()?;
     let mut place = Place::new(Role::Task, task.job, task.number.get(), intent.place.uid);
     place.subtask = Some((operator, task.subtask));

@@ -297,19 +297,14 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Makes everything durable that was sent and linked, once the scope of the uploads ended.
+    /// Ends the transfer, once the scope of the uploads did: what was linked is durable. What was sent is so before the next
+    /// record that the store creates.
     ///
     /// # Errors
-    /// When an upload failed, or what it sent may not be durable; the snapshot must be given up.
+    /// When an upload failed, or what it linked may not be durable; the snapshot must be given up.
     pub fn finish(self) -> Result<Counts> {
         self.check_sent()?;
-        let (stored, linked) = std::thread::scope(|s| {
-            let linked = s.spawn(|| self.links.finish());
-            let stored = self.session.store.flush();
-            (stored, linked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        stored?;
-        linked?;
+        self.links.finish()?;
         Ok(self.counts)
     }
 

@@ -429,8 +429,8 @@ impl Staging for FileStaging<'_> {
 
     fn share(&mut self, from: &File) -> Result<Option<&File>> {
         let shared = link::reflink(from, self.staged.file());
-        let shared =
-            shared.map_err(|e| StoreError::Local(LocalError::new("share a file with", self.backend.root.join(BLOBS), e)))?;
+        let shared = shared
+            .map_err(|e| StoreError::Local(LocalError::new("share a file with", self.backend.root.join(BLOBS), e)))?;
         Ok(shared.then(|| self.staged.file()))
     }
 
