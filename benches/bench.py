@@ -136,12 +136,13 @@ def changes(work, mib, tools):
     for pair in range(PAIRS + 1):
         known = set(os.listdir(rocks.path))
         rocks.fill(CHANGE_MIB, CHANGE_MIB + 1)
-        for old in ("checkpoint", "copy"):
-            shutil.rmtree(at(old), ignore_errors=True)
-        os.mkdir(at("copy"))
+        # Old copies stay: removing one would hand its warm pages to whoever writes next.
+        shutil.rmtree(at("checkpoint"), ignore_errors=True)
+        copied = at(f"copy-{pair}")
+        os.mkdir(copied)
         native = timed(lambda: rocks.checkpoint(at("checkpoint")))
         new = [os.path.join(at("checkpoint"), f) for f in os.listdir(at("checkpoint")) if f.endswith(".sst") and f not in known]
-        copy = lambda: copy_durably(new, at("copy")) if pair else None
+        copy = lambda: copy_durably(new, copied) if pair else None
         order = [("native", copy), *runs.items()]
         for name, run in order if pair % 2 else reversed(order):
             took = timed(run)

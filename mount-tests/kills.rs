@@ -3,8 +3,7 @@
 //!
 //! The phases are told apart from outside, by what the dead process left in the store: no intent (open), an intent and no blob of its
 //! uid (hash), some of its blobs (blob), all of them but no bundle (bundle), a bundle and no task manifest (ack), a task manifest and no
-//! outcome (outcome). To hit each of them, the test watches the store's directory and stops the process at the sight of the object
-//! that begins the phase, before it is killed.
+//! outcome (outcome). To hit each of them, the test watches the store's directory and kills at the sight of what begins the phase.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -119,6 +118,10 @@ impl Field {
         self.path("store").join(format!("task/app/{number:020}"))
     }
 
+    fn is_completed(&self, number: u64) -> bool {
+        fs::read_to_string(self.record("outcome", number)).is_ok_and(|o| o.contains("\"completed\""))
+    }
+
     /// Uid of an open number, once its intent is there.
     fn uid(&self, number: u64) -> Option<String> {
         let text = fs::read_to_string(self.record("intent", number)).ok()?;
@@ -192,8 +195,6 @@ impl Field {
 }
 
 fn kill(mut child: Child) {
-    // Stopped first: from here on it does nothing more, however late the kill comes.
-    let _ = Command::new("kill").args(["-STOP", &child.id().to_string()]).status();
     let _ = child.kill();
     child.wait().unwrap();
 }
@@ -234,9 +235,7 @@ fn a_snapshot_killed_at_any_point_is_never_seen_and_costs_nothing_twice() {
             number += u64::from(field.uid(number).is_some());
         }
         let listed = field.listed();
-        let done: BTreeSet<u64> = (1..number)
-            .filter(|n| fs::read_to_string(field.record("outcome", *n)).is_ok_and(|o| o.contains("\"completed\"")))
-            .collect();
+        let done = (1..number).filter(|n| field.is_completed(*n)).collect::<BTreeSet<u64>>();
         assert_eq!(listed, done, "what is listed is what was published");
         field.completed = listed;
         let left: BTreeSet<String> = field.blobs().into_keys().filter(|d| !before.contains(d)).collect();

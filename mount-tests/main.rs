@@ -3,13 +3,7 @@
 //!
 //! `CKPTFS_TEST_PASSTHROUGH=0` runs them without passthrough; run by another user than root, they mount through fusermount3.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::cast_possible_truncation,
-    clippy::print_stdout,
-    missing_docs,
-    unreachable_pub
-)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 mod bad_manifest;
 mod bad_place;

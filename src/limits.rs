@@ -95,6 +95,10 @@ pub const MUTABLE_FILE: u64 = 4 << 30;
 /// usual 64 MiB tables and their overshoot, and half of [`UPLOAD_MEMORY`], so that two go at once.
 pub const READ_ONCE: u64 = 128 << 20;
 
+/// Up to this size a file of the cache without a record is hashed by every process that needs it: cheaper than the sync that a
+/// record must wait for.
+pub const VOUCHED_ONLY: u64 = 1 << 20;
+
 /// Bytes of new tables that a snapshot begins to store before its checkpoint is open: what takes a disk about as long as opening
 /// does, and little to lose when it is not opened.
 pub const READ_AHEAD: u64 = 32 << 20;

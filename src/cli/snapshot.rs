@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_directory};
+use ckptfs::engine::{Session, SessionOptions, SnapshotReport, SnapshotRequest, snapshot_scanned};
 use ckptfs::error::Result;
 use ckptfs::format::CheckpointKind;
 use ckptfs::types::{CheckpointNumber, Name};
@@ -44,7 +44,11 @@ pub(crate) fn number(text: &str) -> std::result::Result<CheckpointNumber, String
 pub(crate) fn new_number(text: &str) -> std::result::Result<CheckpointNumber, String> {
     const MOST: u64 = 1 << 62;
     let n = number(text)?;
-    if n.get() > MOST { Err(format!("{n} would leave no numbers for later checkpoints: at most {MOST}")) } else { Ok(n) }
+    if n.get() > MOST {
+        Err(format!("{n} would leave no numbers for later checkpoints: at most {MOST}"))
+    } else {
+        Ok(n)
+    }
 }
 
 /// Opens store and cache for a verb that may create them.
@@ -59,7 +63,7 @@ pub(crate) fn session(context: &Context, near: Option<PathBuf>) -> Result<Sessio
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = &args.job;
     // Before a store is created for a directory that cannot be stored.
-    ckptfs::engine::scan::scan(&args.directory)?;
+    let scanned = ckptfs::engine::scan::scan(&args.directory)?;
     let session = session(context, Some(args.directory.clone()))?;
     let request = SnapshotRequest {
         job: job.clone(),
@@ -70,7 +74,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         number: args.number,
     };
     let bar = words::Bar::new(context.quiet);
-    let report = snapshot_directory(&session, &request, &bar)?;
+    let report = snapshot_scanned(&session, &request, scanned, &bar)?;
     bar.finish();
     report_words(context, &session, job, &report);
     if context.json {

@@ -14,4 +14,6 @@ pub mod transfer;
 
 pub use crate::cache::session::{Session, SessionOptions};
 pub use crate::types::progress::{Progress, Silent};
-pub use snapshot::{SnapshotReport, SnapshotRequest, abort, acknowledge, complete, open, snapshot_directory};
+pub use snapshot::{
+    SnapshotReport, SnapshotRequest, abort, acknowledge, complete, open, snapshot_directory, snapshot_scanned,
+};

@@ -131,9 +131,21 @@ pub fn snapshot_directory(
     request: &SnapshotRequest,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
-    let begun = Instant::now();
     progress.phase("scan");
-    let scanned = scan(&request.directory)?;
+    snapshot_scanned(session, request, scan(&request.directory)?, progress)
+}
+
+/// The same for a directory that was looked at before; it must not have changed since.
+///
+/// # Errors
+/// As [`snapshot_directory`].
+pub fn snapshot_scanned(
+    session: &Session,
+    request: &SnapshotRequest,
+    scanned: Scan,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let begun = Instant::now();
     let operator = Name::encode(&request.operator);
     let parallelism = request
         .subtask
@@ -149,28 +161,28 @@ pub fn snapshot_directory(
             "a one-shot snapshot is subtask 0: for several subtasks use `ckptfs open`, `ack` and `complete`",
         ));
     }
-    let (opened, ahead) = std::thread::scope(|scope| {
+    let (number, result) = std::thread::scope(|scope| {
         // A remote store stages nothing.
         let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, &scanned)));
-        let opened = open(session, &request.job, request.number, expected, request.kind, false);
-        (opened, ahead.and_then(|a| a.join().ok()).unwrap_or_default())
-    });
-    let opened = opened?;
-    let task = Task { job: &request.job, number: opened.number, operator: &request.operator, subtask: request.subtask };
-    let result = store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress).and_then(
-        |mut report| {
+        let ahead = || ahead.and_then(|a| a.join().ok()).unwrap_or_default();
+        let opened = open(session, &request.job, request.number, expected, request.kind, false)?;
+        let number = opened.number;
+        let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
+        let stored = store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress);
+        let result = stored.and_then(|mut report| {
             progress.phase("outcome");
-            complete(session, &request.job, opened.number)?;
+            complete(session, &request.job, number)?;
             report.seconds = begun.elapsed().as_secs_f64();
             report.open_elsewhere.clone_from(&opened.open_elsewhere);
             report.aborted.clone_from(&opened.aborted);
             Ok(report)
-        },
-    );
+        });
+        Ok::<_, Error>((number, result))
+    })?;
     if let Err(e) = &result {
         // Uploads stay, for the next attempt to adopt. If this fails too, that attempt will abort the number.
-        if let Err(second) = abort(session, &request.job, opened.number, e.message()) {
-            log::warn!("{}/{} stays open for now: {second}", request.job, opened.number);
+        if let Err(second) = abort(session, &request.job, number, e.message()) {
+            log::warn!("{}/{} stays open for now: {second}", request.job, number);
         }
     }
     result
@@ -194,7 +206,7 @@ pub fn acknowledge(
     ack::expects(&intent, &request.job, number, &Name::encode(&request.operator), request.subtask)?;
     let bases = bases_of(session, &intent)?;
     let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
-    let mut report = store_directory(session, &scanned, Ahead::default(), &intent, &bases, &task, progress)?;
+    let mut report = store_directory(session, &scanned, Ahead::default, &intent, &bases, &task, progress)?;
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -237,10 +249,10 @@ struct Task<'a> {
     subtask: u32,
 }
 
-fn store_directory(
-    session: &Session,
+fn store_directory<'a>(
+    session: &'a Session,
     scan: &Scan,
-    ahead: Ahead<'_>,
+    ahead: impl FnOnce() -> Ahead<'a>,
     intent: &Intent,
     bases: &[Base],
     task: &Task<'_>,
@@ -249,10 +261,10 @@ fn store_directory(
     let operator = Name::encode(task.operator);
     let base = BaseIndex::load(session, bases, &operator, task.subtask)?;
     progress.phase("hash and upload");
-    let transfer = Transfer::new(session, scan, &base, ahead, intent.place.uid, progress);
+    let transfer = Transfer::new(session, scan, &base, intent.place.uid, progress);
     // The bundle is packed and sent while the last blobs are on their way.
     let (packed, bundle, reused) = std::thread::scope(|scope| -> Result<_> {
-        let contents = contents(scope, scan, &base, &transfer, progress)?;
+        let contents = contents(scope, scan, &base, (&transfer, || ahead()), progress)?;
         let reused = reused_bytes(scan, &base, &contents);
         progress.phase("bundle");
         let packed = pack::pack(session, scan, &base, contents)?;
@@ -262,7 +274,7 @@ fn store_directory(
         scan.check_unchanged()?;
         Ok((packed, bundle, reused))
     })?;
-    // Everything that the ack names must be durable before the ack is.
+    // Everything that the ack names must be durable before the ack is: creating it sees to that.
     let counts = transfer.finish()?;
     let mut place = Place::new(Role::Task, task.job, task.number.get(), intent.place.uid);
     place.subtask = Some((operator, task.subtask));
@@ -308,11 +320,11 @@ fn reused_bytes(scan: &Scan, base: &BaseIndex, contents: &[Content]) -> u64 {
 }
 
 /// Decides about every file, and hashes and begins to send the large ones, several at a time.
-fn contents<'s>(
+fn contents<'s, 'a>(
     scope: &'s Scope<'s, '_>,
     scan: &'s Scan,
     base: &BaseIndex,
-    transfer: &'s Transfer<'_>,
+    (transfer, ahead): (&'s Transfer<'a>, impl FnOnce() -> Ahead<'a>),
     progress: &dyn Progress,
 ) -> Result<Vec<Content>> {
     let mut decisions = Vec::with_capacity(scan.files.len());
@@ -334,8 +346,9 @@ fn contents<'s>(
         }
         decisions.push(decision);
     }
-    let ahead = to_send.iter().filter_map(|i| scan.files.get(*i)).map(|f| f.stat.size).sum();
-    progress.plan(to_send.len() as u64, ahead);
+    let bytes = to_send.iter().filter_map(|i| scan.files.get(*i)).map(|f| f.stat.size).sum();
+    progress.plan(to_send.len() as u64, bytes);
+    transfer.take_ahead(ahead());
     let stored = driver::parallel(to_send, |i| match scan.files.get(i) {
         Some(file) => transfer.store(scope, file).map(|s| (i, s)),
         None => Err(Error::new(Kind::Other, "internal: a file of the scan is not in it")),

@@ -159,15 +159,19 @@ impl<'a> Transfer<'a> {
         session: &'a Session,
         scan: &'a Scan,
         base: &'a BaseIndex,
-        ahead: Ahead<'a>,
         uid: Uid,
         progress: &'a dyn Progress,
     ) -> Self {
-        let ahead = Mutex::new(ahead.0);
+        let ahead = Mutex::default();
         let budget = Budget::new(limits::UPLOAD_MEMORY);
         let lanes = Budget::new(limits::PARALLEL_REQUESTS as u64);
         let (links, failed) = (session.cache.batch(), Mutex::new(None));
         Self { session, scan, base, ahead, uid, budget, lanes, failed, links, progress, counts: Counts::default() }
+    }
+
+    /// Gives it what was read before.
+    pub fn take_ahead(&self, ahead: Ahead<'a>) {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = ahead.0;
     }
 
     /// Hashes and links one large file, and begins to send it: that ends with the scope, and [`Transfer::finish`] says how.
@@ -304,19 +308,14 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Makes everything durable that was sent and linked, once the scope of the uploads ended.
+    /// Ends the transfer, once the scope of the uploads did: what was linked is durable. What was sent is so before the next
+    /// record that the store creates.
     ///
     /// # Errors
-    /// When an upload failed, or what it sent may not be durable; the snapshot must be given up.
+    /// When an upload failed, or what it linked may not be durable; the snapshot must be given up.
     pub fn finish(self) -> Result<Counts> {
         self.check_sent()?;
-        let (stored, linked) = std::thread::scope(|s| {
-            let linked = s.spawn(|| self.links.finish());
-            let stored = self.session.store.flush();
-            (stored, linked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        stored?;
-        linked?;
+        self.links.finish()?;
         Ok(self.counts)
     }
 

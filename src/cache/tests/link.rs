@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 
 use super::*;
 use crate::error::Kind;
+use crate::limits;
 use crate::local::identity;
 
 fn make(path: &Path, data: &[u8]) -> File {
@@ -212,14 +213,20 @@ fn a_wrong_promise_of_a_size_costs_no_right_entry() {
 fn an_entry_without_a_record_is_read_once_and_then_believed() {
     let dir = temp();
     let cache = cache_in(dir.path());
-    let digest = Digest::of(b"right");
-    cache.put_bytes(&digest, b"right").unwrap();
-    let path = entry_path(&cache, &digest);
-    let inode = File::open(&path).unwrap();
-    identity::forget(&inode).unwrap();
-    let later = Cache::open(cache.path(), CacheOptions { create: false }).unwrap();
-    assert!(later.open_complete(&digest, 5).unwrap().is_some());
-    assert_eq!(identity::recorded(&inode).unwrap(), Some(digest));
+    // A small one by this process alone: its record would cost more than it saves.
+    for (length, recorded) in [(5, false), (limits::VOUCHED_ONLY + 1, true)] {
+        let data = bytes(3, usize::try_from(length).unwrap());
+        let digest = Digest::of(&data);
+        cache.put_bytes(&digest, &data).unwrap();
+        let path = entry_path(&cache, &digest);
+        let inode = File::open(&path).unwrap();
+        identity::forget(&inode).unwrap();
+        let later = Cache::open(cache.path(), CacheOptions { create: false }).unwrap();
+        assert!(later.open_complete(&digest, length).unwrap().is_some());
+        assert_eq!(identity::recorded(&inode).unwrap(), recorded.then_some(digest));
+        let stat = crate::local::FileStat::of(&inode).unwrap();
+        assert!(later.inner.believed(&inode, &stat, &digest).unwrap());
+    }
 }
 
 /// ramfs keeps neither user xattrs nor birth times.
