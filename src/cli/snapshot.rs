@@ -74,7 +74,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         number: args.number,
     };
     let bar = words::Bar::new(context.quiet);
-    let report = snapshot_scanned(&session, &request, scanned, &bar)?;
+    let report = snapshot_scanned(&session, &request, &scanned, &bar)?;
     bar.finish();
     report_words(context, &session, job, &report);
     if context.json {

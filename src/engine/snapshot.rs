@@ -132,7 +132,7 @@ pub fn snapshot_directory(
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
     progress.phase("scan");
-    snapshot_scanned(session, request, scan(&request.directory)?, progress)
+    snapshot_scanned(session, request, &scan(&request.directory)?, progress)
 }
 
 /// The same for a directory that was looked at before; it must not have changed since.
@@ -142,7 +142,7 @@ pub fn snapshot_directory(
 pub fn snapshot_scanned(
     session: &Session,
     request: &SnapshotRequest,
-    scanned: Scan,
+    scanned: &Scan,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
     let begun = Instant::now();
@@ -163,12 +163,12 @@ pub fn snapshot_scanned(
     }
     let (number, result) = std::thread::scope(|scope| {
         // A remote store stages nothing.
-        let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, &scanned)));
+        let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, scanned)));
         let ahead = || ahead.and_then(|a| a.join().ok()).unwrap_or_default();
         let opened = open(session, &request.job, request.number, expected, request.kind, false)?;
         let number = opened.number;
         let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
-        let stored = store_directory(session, &scanned, ahead, &opened.intent, &opened.bases, &task, progress);
+        let stored = store_directory(session, scanned, ahead, &opened.intent, &opened.bases, &task, progress);
         let result = stored.and_then(|mut report| {
             progress.phase("outcome");
             complete(session, &request.job, number)?;
