@@ -36,7 +36,7 @@ fn named(dir: &Path, part: &str) -> PathBuf {
 fn directories_that_are_no_whole_database_at_rest_are_refused() {
     let (desk, good) = desk();
     let (store, cache) = (tree(&desk.path("store")), tree(&desk.path("cache")));
-    let spoil: [Spoil<'_>; 10] = [
+    let spoil: [Spoil<'_>; 12] = [
         ("empty", &|d| fs::remove_dir_all(d).and_then(|()| fs::create_dir(d)).unwrap(), &["not a RocksDB directory"]),
         (
             "no-current",
@@ -73,6 +73,26 @@ fn directories_that_are_no_whole_database_at_rest_are_refused() {
                 symlink("away", sst).unwrap();
             },
             &[".sst is a symbolic link", "snapshot the directory that holds the file"],
+        ),
+        (
+            "huge-log",
+            &|d| fs::File::create(d.join("000099.log")).unwrap().set_len(900 << 30).unwrap(),
+            &["000099.log has", "at most", "flush the database"],
+        ),
+        (
+            "log-elsewhere",
+            &|d| {
+                let elsewhere = d.with_file_name("elsewhere");
+                fs::create_dir(&elsewhere).unwrap();
+                fs::write(elsewhere.join("000099.log"), "not flushed").unwrap();
+                let options = named(d, "OPTIONS-");
+                let text = fs::read_to_string(&options).unwrap();
+                let line = text.lines().find(|l| l.trim().starts_with("wal_dir=")).unwrap();
+                let said = text.replace(line, &format!("  wal_dir={}", elsewhere.display()));
+                fs::write(&options, said).unwrap();
+                fs::write(d.join("LOCK"), "").unwrap();
+            },
+            &["write-ahead log lies in another directory", "elsewhere", "flush the database"],
         ),
         ("odd-name", &|d| fs::write(d.join("what is this"), "").unwrap(), &["\"what is this\"", "move that file away"]),
     ];

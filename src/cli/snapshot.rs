@@ -144,3 +144,17 @@ pub(crate) fn report_json(job: &Name, report: &SnapshotReport) -> serde_json::Va
         "seconds": report.seconds,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_finger_does_not_use_the_numbers_up() {
+        assert_eq!(new_number("42").unwrap(), new_number("chk-42").unwrap());
+        assert!(new_number(&(1_u64 << 62).to_string()).is_ok());
+        for bad in ["0", "-1", "chk-", "18446744073709551614", "4611686018427387905"] {
+            assert!(new_number(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -309,3 +309,21 @@ fn an_unprivileged_writer_copies_anothers_file() {
         String::from_utf8_lossy(&out.stderr)
     );
 }
+
+#[test]
+fn a_symlink_in_the_place_of_a_directory_is_neither_followed_nor_an_error_for_ever() {
+    let dir = temp();
+    let cache = cache_in(dir.path());
+    let data = bytes(5, 1_000);
+    let (digest, size) = (Digest::of(&data), data.len() as u64);
+    let elsewhere = dir.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let home = entry_path(&cache, &digest).parent().unwrap().to_path_buf();
+    std::os::unix::fs::symlink(&elsewhere, &home).unwrap();
+    assert!(cache.open_complete(&digest, size).unwrap().is_none());
+    std::os::unix::fs::symlink(&elsewhere, &home).unwrap();
+    let file = make(&dir.path().join("db.sst"), &data);
+    assert_eq!(cache.link_in(&file, &digest).unwrap(), LinkedIn::Linked);
+    assert!(cache.open_complete(&digest, size).unwrap().is_some());
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
