@@ -249,7 +249,7 @@ fn outcomes_and_intents_that_contradict_themselves_are_refused() {
         ("/subtasks/1/subtask", json!(0), "named twice"),
         ("/subtasks/1/operator", json!("a"), "out of order"),
         ("/subtasks/1/subtask", json!(1 << 15), "out of bounds"),
-        ("/subtasks/0/logical_bytes", json!(u64::MAX), "64 bits"),
+        ("/subtasks/0/logical_bytes", json!(u64::MAX), "out of bounds"),
         ("/subtasks/0/manifest_length", json!(limits::METADATA_LEN + 1), "too large"),
         ("/bases", json!(vec![json!({"job": "app", "number": 1, "uid": UID}); limits::BASES + 1]), "bases"),
         ("/bases", json!([{"job": "app", "number": 0, "uid": UID}]), "checkpoint number"),
