@@ -13,10 +13,10 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/chk-A
-    #[arg(value_parser = words::selection)]
+    #[arg(value_parser = words::checkpoint)]
     first: Selection,
     /// JOB/chk-B
-    #[arg(value_parser = words::selection)]
+    #[arg(value_parser = words::checkpoint)]
     second: Selection,
 }
 

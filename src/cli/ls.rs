@@ -108,6 +108,11 @@ fn job_table(context: &Context, catalog: &Catalog, job: &Name) -> Result<bool> {
             words::size(c.manifest.new_bytes),
         ]
     }));
-    words::table(&rows)?;
+    if rows.len() > 1 {
+        words::table(&rows)?;
+    }
+    for n in &listing.open {
+        words::tell(context.quiet, &format!("{job}/{n} is open: begun, and neither completed nor aborted"));
+    }
     Ok(damaged)
 }

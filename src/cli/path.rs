@@ -12,7 +12,7 @@ use super::words;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// JOB/latest or JOB/chk-N, and what follows, e.g. app/latest/db/0
-    #[arg(value_parser = words::selection)]
+    #[arg(value_parser = words::path)]
     checkpoint: Selection,
 }
 
@@ -29,6 +29,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         path.push('/');
         path.push_str(part);
     }
-    words::line(&words::clean(&path))?;
+    if context.json {
+        words::json(&serde_json::json!({
+            "job": checkpoint.job.as_str(),
+            "checkpoint": checkpoint.number.to_string(),
+            "number": checkpoint.number.get(),
+            "path": path,
+        }))?;
+    } else {
+        words::line(&words::clean(&path))?;
+    }
     Ok(Exit::Done)
 }

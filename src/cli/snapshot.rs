@@ -96,7 +96,7 @@ pub(crate) fn report_words(context: &Context, session: &Session, job: &Name, rep
     for n in &report.open_elsewhere {
         words::tell(
             context.quiet,
-            &format!("{job}/{n} is open elsewhere; `ckptfs complete`, `ckptfs abort` or a take-over ends it"),
+            &format!("{job}/{n} is open elsewhere; `ckptfs complete` or `ckptfs abort` ends it"),
         );
     }
     if report.degraded_links > 0 {

@@ -24,9 +24,27 @@ pub(crate) fn job(text: &str) -> std::result::Result<Name, String> {
     job_name(text.trim_end_matches('/')).map_err(|e| e.message().to_owned())
 }
 
+/// A checkpoint, a subtask, or a path below it.
+pub(crate) fn path(text: &str) -> std::result::Result<Selection, String> {
+    let selection = Selection::parse(text).map_err(|e| e.message().to_owned())?;
+    match selection.rest.iter().find(|part| ckptfs::format::task::file_name(part).is_err()) {
+        Some(part) => Err(format!("{part:?} cannot stand in a path of the mount")),
+        None => Ok(selection),
+    }
+}
+
+/// A whole checkpoint.
+pub(crate) fn checkpoint(text: &str) -> std::result::Result<Selection, String> {
+    let found = selection(text)?;
+    found.whole().map_err(|e| e.message().to_owned())?;
+    Ok(found)
+}
+
 /// A checkpoint's name on the command line.
 pub(crate) fn selection(text: &str) -> std::result::Result<Selection, String> {
-    Selection::parse(text).map_err(|e| e.message().to_owned())
+    let selection = path(text)?;
+    selection.exact().map_err(|e| e.message().to_owned())?;
+    Ok(selection)
 }
 
 /// `1.5 MiB`.

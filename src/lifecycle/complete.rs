@@ -91,12 +91,20 @@ impl Complete {
 
     fn intent_read(&mut self, replies: Vec<Reply>) -> Step<Completed> {
         let key = Key::intent(&self.job, self.number);
-        let bytes = tri!(got(replies)).into_iter().next().flatten();
+        let mut bodies = tri!(got(replies)).into_iter();
+        let (bytes, decided) = (bodies.next().flatten(), bodies.next().flatten());
         let Some(decoded) = tri!(read::<Intent>(&key, bytes.as_ref())) else {
             let (job, number) = (self.job.clone(), self.number);
             return Step::Done(Err(LifecycleError::NoSuchCheckpoint { job, number }));
         };
         self.intent = Some(tri!(writable(&key, decoded)));
+        // Only for the words: whoever gave it up is told to a caller who would else look for acks in vain. The create decides.
+        if let Ok(Some(outcome)) = read::<Outcome>(&Key::outcome(&self.job, self.number), decided.as_ref())
+            && let Verdict::Aborted { reason } = outcome.record.verdict
+        {
+            let (job, number) = (self.job.clone(), self.number);
+            return Step::Done(Err(LifecycleError::Aborted { job, number, reason }));
+        }
         let list = Request::List(Prefix::checkpoint(RecordKind::Task, &self.job, self.number));
         self.ask(Phase::Acks, vec![list])
     }
@@ -367,8 +375,8 @@ impl Machine for Complete {
     fn step(&mut self, replies: Vec<Reply>) -> Step<Completed> {
         match std::mem::replace(&mut self.phase, Phase::Begin) {
             Phase::Begin => {
-                let get = Request::Get(Key::intent(&self.job, self.number));
-                self.ask(Phase::Intent, vec![get])
+                let keys = [Key::intent(&self.job, self.number), Key::outcome(&self.job, self.number)];
+                self.ask(Phase::Intent, keys.map(Request::Get).into())
             }
             Phase::Intent => self.intent_read(replies),
             Phase::Acks => self.acks_listed(replies),

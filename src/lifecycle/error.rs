@@ -83,7 +83,7 @@ pub enum LifecycleError {
         reason: String,
     },
     /// It was completed.
-    #[error("{job}/{number} is completed: it cannot be aborted")]
+    #[error("{job}/{number} is completed already: nothing can be added to it, and it cannot be aborted")]
     Completed {
         /// The job.
         job: Name,

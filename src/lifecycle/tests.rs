@@ -234,6 +234,10 @@ fn a_decision_is_taken_once() {
     assert!(abort(&store, opened.number).unwrap());
     assert!(!abort(&store, opened.number).unwrap());
     assert!(matches!(complete(&store, opened.number), Err(LifecycleError::Aborted { .. })));
+    // Also where an ack is missing: there is nothing to wait for.
+    let second = open(&store, WRITER);
+    abort(&store, second.number).unwrap();
+    assert!(matches!(complete(&store, second.number), Err(LifecycleError::Aborted { .. })));
     let (number, _) = completed(&store, b"x");
     assert!(matches!(abort(&store, number), Err(LifecycleError::Completed { .. })));
     assert!(matches!(abort(&store, n(77)), Err(LifecycleError::NoSuchCheckpoint { .. })));
@@ -290,7 +294,7 @@ fn a_base_that_expires_after_the_intent_is_given_up() {
     let opened = run_with(&store, Open::new(plan(WRITER)), at, || expire(&store, second, uid)).unwrap();
     assert_eq!(opened.intent.bases[0].number, first);
     assert_eq!(opened.number, n(4));
-    assert!(matches!(complete(&store, n(3)), Err(LifecycleError::Incomplete { .. } | LifecycleError::Aborted { .. })));
+    assert!(matches!(complete(&store, n(3)), Err(LifecycleError::Aborted { .. })));
     let outcome = super::catalog::outcome(&store, &job(), n(3)).unwrap().unwrap();
     assert!(matches!(outcome.verdict, crate::format::Verdict::Aborted { .. }));
     ack(&store, &opened, &[(old, 3)]).unwrap();

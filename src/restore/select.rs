@@ -53,6 +53,29 @@ impl Selection {
         Ok(Self { job, number, subtask, rest: parts.map(str::to_owned).collect() })
     }
 
+    /// Refuses what follows a subtask: the verb takes subtasks, not single files.
+    ///
+    /// # Errors
+    /// When something follows.
+    pub fn exact(&self) -> Result<()> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        let rest = self.rest.join("/");
+        Err(Error::new(Kind::Invalid, format!("{rest:?} is too much: name JOB/chk-N or JOB/chk-N/OPERATOR/SUBTASK")))
+    }
+
+    /// Refuses a subtask: the verb takes whole checkpoints.
+    ///
+    /// # Errors
+    /// When one is named.
+    pub fn whole(&self) -> Result<()> {
+        if self.subtask.is_none() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Invalid, format!("name a whole checkpoint of job {}: JOB/chk-N", self.job)))
+    }
+
     /// Finds the checkpoint.
     ///
     /// # Errors

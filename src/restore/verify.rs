@@ -117,6 +117,8 @@ impl Scope {
         let Some(text) = text else { return Ok(Self { job: None, number: None, read }) };
         if text.trim_end_matches('/').contains('/') {
             let selection = Selection::parse(text)?;
+            selection.exact()?;
+            selection.whole()?;
             if selection.number.is_none() {
                 return Err(Error::new(
                     Kind::Invalid,
