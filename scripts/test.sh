@@ -36,6 +36,7 @@ fi
 cargo test --release --locked --doc
 scripts/with-s3.sh cargo test --release --locked --lib --bins
 # Mounts also where the kernel does not read the files itself, and without root.
-CKPTFS_TEST_PASSTHROUGH=0 cargo test --release --locked --test mount mount_
-scripts/unprivileged.sh mount_
+mounts=(mount_basic:: mount_faults:: mount_life:: mount_readonly::)
+CKPTFS_TEST_PASSTHROUGH=0 cargo test --release --locked --test mount -- "${mounts[@]}"
+scripts/unprivileged.sh "${mounts[@]}"
 cargo test --release --locked --test mount

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$here"
 export CARGO_TARGET_DIR=$target
 if [ "$(id -u)" -ne 0 ]; then
-  exec cargo test --release --locked --test mount "$@"
+  exec cargo test --release --locked --test mount -- "$@"
 fi
 # Another user may not get into our directories, so the test program moves.
 binary=$(cargo test --release --locked --no-run --test mount --message-format=json |
