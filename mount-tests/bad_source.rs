@@ -87,8 +87,9 @@ fn directories_that_are_no_whole_database_at_rest_are_refused() {
                 fs::write(elsewhere.join("000099.log"), "not flushed").unwrap();
                 let options = named(d, "OPTIONS-");
                 let text = fs::read_to_string(&options).unwrap();
-                let line = text.lines().find(|l| l.trim().starts_with("wal_dir=")).unwrap();
-                let said = text.replace(line, &format!("  wal_dir={}", elsewhere.display()));
+                let line = format!("[DBOptions]\n  wal_dir={}\n", elsewhere.display());
+                let said = text.replace("[DBOptions]\n", &line);
+                assert_ne!(said, text);
                 fs::write(&options, said).unwrap();
                 fs::write(d.join("LOCK"), "").unwrap();
             },
