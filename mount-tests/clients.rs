@@ -68,18 +68,17 @@ fn python() -> String {
 /// Writes a checkpoint of 21,000 keys, then dies with 500 more in the WAL.
 const WRITE: &str = r#"
 import os, sys
-from rocksdict import Checkpoint, Options, Rdict
+from rocksdict import Checkpoint, Rdict
 root = sys.argv[1]
-# Keys and values as they are, in the order that every RocksDB knows.
-db = Rdict(root + "/rocksdict", Options(raw_mode=True))
+db = Rdict(root + "/rocksdict")
 for i in range(20000):
-    db[b"k%06d" % i] = os.urandom(16).hex().encode() + b"%d" % i
+    db[f"k{i:06}"] = os.urandom(16).hex() + str(i)
 db.flush()
 for i in range(20000, 21000):
-    db[b"k%06d" % i] = b"%d" % i
+    db[f"k{i:06}"] = str(i)
 Checkpoint(db).create_checkpoint(root + "/checkpoint")
 for i in range(21000, 21500):
-    db[b"k%06d" % i] = b"%d" % i
+    db[f"k{i:06}"] = str(i)
 db.flush_wal(True)
 os._exit(0)
 "#;
@@ -91,7 +90,7 @@ from rocksdict import Rdict
 db = Rdict(sys.argv[1])
 n = 0
 for k, v in db.items():
-    assert k == b"k%06d" % n and v.endswith(b"%d" % n), (k, v)
+    assert k == f"k{n:06}" and v.endswith(str(n)), (k, v)
     n += 1
 db.close()
 print(n)
