@@ -14,4 +14,4 @@ mod options;
 pub use counters::{Counters, decode_count};
 pub use database::{Batch, Database, Pair};
 pub use error::StateError;
-pub use options::DatabaseOptions;
+pub use options::{Comparator, DatabaseOptions};

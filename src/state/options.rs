@@ -1,9 +1,20 @@
 //! How databases are opened.
 
+use std::cmp::Ordering;
+
 use rocksdb::{BlockBasedOptions, DBCompressionType, InfoLogger, LogLevel, Options};
 
 /// SSTs of this format are read by every RocksDB since 6.6, and so by the `ldb` of Debian 12.
 const TABLE_FORMAT: i32 = 5;
+
+/// An order of keys that is not that of their bytes. RocksDB opens a database only under the name that it was made with.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparator {
+    /// Its name, as the database has it.
+    pub name: &'static str,
+    /// The order; another one than the database was made with gives wrong answers.
+    pub compare: fn(&[u8], &[u8]) -> Ordering,
+}
 
 /// What a caller may choose.
 #[derive(Debug, Clone)]
@@ -16,12 +27,14 @@ pub struct DatabaseOptions {
     pub table_size: u64,
     /// Bits per key of the Bloom filters; 0 for none.
     pub bloom_bits: u8,
+    /// The order of keys; nothing for that of their bytes.
+    pub comparator: Option<Comparator>,
 }
 
 impl Default for DatabaseOptions {
     /// RocksDB's own sizes, and ten bits per key, which keeps a lookup from 99 of 100 tables that do not have the key.
     fn default() -> Self {
-        Self { create: false, write_buffer: 64 << 20, table_size: 64 << 20, bloom_bits: 10 }
+        Self { create: false, write_buffer: 64 << 20, table_size: 64 << 20, bloom_bits: 10, comparator: None }
     }
 }
 
@@ -39,6 +52,9 @@ impl DatabaseOptions {
         options.set_target_file_size_base(self.table_size);
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_block_based_table_factory(&table);
+        if let Some(Comparator { name, compare }) = self.comparator {
+            options.set_comparator(name, Box::new(compare));
+        }
         // Otherwise it writes a LOG into its directory, which under the mount cannot be.
         options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| {
             let level = match level {

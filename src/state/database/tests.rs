@@ -1,6 +1,6 @@
 //! A live RocksDB in a temporary directory.
 
-use super::super::{Counters, decode_count};
+use super::super::{Comparator, Counters, decode_count};
 use super::*;
 use crate::error::Kind;
 
@@ -149,6 +149,21 @@ fn errors_name_the_directory_and_their_kind() {
         .and_then(|db| db.scan("words")?.collect::<Result<Vec<_>, _>>().map(|_| ()))
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Damage, "{error}");
+}
+
+#[test]
+fn a_database_opens_only_under_its_own_order() {
+    let scratch = Scratch::new("order");
+    let path = scratch.sub("live");
+    let backwards = Comparator { name: "backwards", compare: |a, b| b.cmp(a) };
+    let options = DatabaseOptions { comparator: Some(backwards), ..create() };
+    let db = Database::open(&path, &["words"], &options).unwrap();
+    raise_default(&db);
+    drop(db);
+    assert_eq!(Database::open_read_only(&path, &["words"], &create()).unwrap_err().kind(), Kind::Invalid);
+    let db = Database::open_read_only(&path, &["words"], &options).unwrap();
+    let keys: Vec<_> = all(&db, "words").into_iter().map(|(k, _)| k).collect();
+    assert_eq!((keys.len(), &*keys[0], &*keys[99]), (100, &99u32.to_be_bytes()[..], &0u32.to_be_bytes()[..]));
 }
 
 fn raise_default(db: &Database) {
