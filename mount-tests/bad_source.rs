@@ -85,12 +85,13 @@ fn directories_that_are_no_whole_database_at_rest_are_refused() {
                 let elsewhere = d.with_file_name("elsewhere");
                 fs::create_dir(&elsewhere).unwrap();
                 fs::write(elsewhere.join("000099.log"), "not flushed").unwrap();
-                let options = named(d, "OPTIONS-");
-                let text = fs::read_to_string(&options).unwrap();
                 let line = format!("[DBOptions]\n  wal_dir={}\n", elsewhere.display());
-                let said = text.replace("[DBOptions]\n", &line);
-                assert_ne!(said, text);
-                fs::write(&options, said).unwrap();
+                for name in database(d).into_keys().filter(|n| n.starts_with("OPTIONS-")) {
+                    let text = fs::read_to_string(d.join(&name)).unwrap();
+                    let said = text.replace("[DBOptions]\n", &line);
+                    assert_ne!(said, text);
+                    fs::write(d.join(name), said).unwrap();
+                }
                 fs::write(d.join("LOCK"), "").unwrap();
             },
             &["write-ahead log lies in another directory", "elsewhere", "flush the database"],
