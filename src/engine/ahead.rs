@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 
-use super::plan::{own_blob, recorded};
+use super::plan::own_blob;
 use super::scan::{Scan, ScannedFile};
 use super::transfer::hash_into;
 use crate::cache::Session;
@@ -37,13 +37,11 @@ impl<'a> Ahead<'a> {
     pub fn look(session: &'a Session, scan: &Scan) -> Self {
         let mut bytes = 0_u64;
         let mut new = Vec::new();
-        for file in scan.files.iter().filter(|f| f.immutable() && own_blob(f)) {
+        for file in scan.files.iter().filter(|f| f.immutable() && own_blob(f) && f.record.is_none()) {
             if bytes >= limits::READ_AHEAD {
                 break;
             }
-            if let Ok(opened) = scan.open(file)
-                && matches!(recorded(&opened, file), Ok(None))
-            {
+            if let Ok(opened) = scan.open(file) {
                 bytes = bytes.saturating_add(file.stat.size);
                 new.push((file, opened));
             }

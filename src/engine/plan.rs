@@ -6,7 +6,6 @@ use super::base::{BaseFile, BaseIndex};
 use super::scan::{Scan, ScannedFile, changed};
 use crate::error::{Error, Kind, Result};
 use crate::limits;
-use crate::local::identity;
 use crate::types::Digest;
 
 /// What is to be done with a file.
@@ -40,16 +39,13 @@ pub fn own_blob(file: &ScannedFile) -> bool {
 /// # Errors
 /// When it cannot be read or changed since the scan.
 pub fn decide(scan: &Scan, file: &ScannedFile, base: &BaseIndex) -> Result<Decision> {
-    let opened = scan.open(file)?;
-    if file.immutable()
-        && let Some(digest) = recorded(&opened, file)?
-        && let Some(found) = base.by_digest(&digest, file.stat.size)
-    {
+    if let Some(found) = file.record.and_then(|digest| base.by_digest(&digest, file.stat.size)) {
         return Ok(Decision::Reuse(found));
     }
     if own_blob(file) {
         return Ok(Decision::Send);
     }
+    let opened = scan.open(file)?;
     let mut bytes = Vec::new();
     (&opened).take(file.stat.size + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
     if bytes.len() as u64 != file.stat.size {
@@ -60,14 +56,6 @@ pub fn decide(scan: &Scan, file: &ScannedFile, base: &BaseIndex) -> Result<Decis
         Some(found) => Decision::Reuse(found),
         None => Decision::Pack { bytes, digest },
     })
-}
-
-/// The digest that the inode's own record vouches for.
-///
-/// # Errors
-/// When the kernel fails to read it.
-pub fn recorded(opened: &std::fs::File, file: &ScannedFile) -> Result<Option<Digest>> {
-    identity::recorded(opened).map_err(|e| unreadable(file, &e))
 }
 
 /// The error of a file that cannot be read.

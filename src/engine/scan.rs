@@ -12,7 +12,8 @@ use crate::format::task::file_name;
 use crate::limits;
 use crate::local;
 use crate::local::dir::{Dir, FileKind as Inode};
-use crate::local::identity::FileStat;
+use crate::local::identity::{self, FileStat};
+use crate::types::Digest;
 
 /// A file that belongs into the snapshot.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub struct ScannedFile {
     pub kind: FileKind,
     /// What the kernel says of it.
     pub stat: FileStat,
+    /// What its inode's own record said when the kernel was asked. Files that RocksDB changes keep none.
+    pub record: Option<Digest>,
     /// What the RocksDB MANIFEST says of it, for live SSTs.
     pub sst: Option<rocks::LiveSst>,
 }
@@ -104,11 +107,9 @@ pub fn scan(path: &Path) -> Result<Scan> {
         }
         file_name(&name)
             .map_err(|why| invalid(path, format!("{name:?} cannot be stored: {why}; move that file away")))?;
-        let Some(stat) = dir.stat(&name).map_err(from_local)? else {
-            return Err(changed(path, &format!("{name} went away")));
-        };
-        current |= kind == FileKind::Current;
         let mutable = !matches!(kind, FileKind::Sst(_) | FileKind::BlobFile(_));
+        let (stat, record) = look_at(&dir, &name, mutable)?;
+        current |= kind == FileKind::Current;
         let most = if mutable { limits::MUTABLE_FILE } else { limits::BLOB_LEN };
         if stat.size > most {
             return Err(invalid(
@@ -120,7 +121,7 @@ pub fn scan(path: &Path) -> Result<Scan> {
             ));
         }
         let manifest_path = FilePath::db(&name).map_err(|why| invalid(path, why))?;
-        files.push(ScannedFile { name, path: manifest_path, kind, stat, sst: None });
+        files.push(ScannedFile { name, path: manifest_path, kind, stat, record, sst: None });
     }
     if !current {
         return Err(invalid(
@@ -136,6 +137,17 @@ pub fn scan(path: &Path) -> Result<Scan> {
     check_live(&mut scan)?;
     refuse_wal_elsewhere(&scan)?;
     Ok(scan)
+}
+
+/// Attributes of a file, and its record where it may have one: one visit, however many files there are.
+fn look_at(dir: &Dir, name: &str, mutable: bool) -> Result<(FileStat, Option<Digest>)> {
+    let gone = || changed(dir.path(), &format!("{name} went away"));
+    if mutable {
+        return Ok((dir.stat(name).map_err(from_local)?.ok_or_else(gone)?, None));
+    }
+    let opened = dir.open_file(name).map_err(|e| if e.is_not_found() { gone() } else { from_local(e) })?;
+    identity::recorded_of(&opened)
+        .map_err(|e| Error::with_source(Kind::Other, format!("cannot look at {name}: {e}"), e))
 }
 
 fn open(path: &Path) -> Result<Dir> {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::ahead::{Ahead, Hashed};
 use super::base::{BaseFile, BaseIndex};
 use super::budget::{Budget, Share};
-use super::plan::{recorded, unreadable};
+use super::plan::unreadable;
 use super::scan::{Scan, ScannedFile, changed};
 use crate::cache::Session;
 use crate::cache::{Batch, LinkedIn, tree};
@@ -25,8 +25,9 @@ use crate::store::{BlobSource, StagedBlob, StoreError};
 use crate::types::Progress;
 use crate::types::{BlobName, Digest, Hasher, Key, Uid};
 
-/// Bytes that are read, hashed and written at once: they stay in a core's own cache, and need no memory to speak of.
-const PIECE: usize = 512 << 10;
+/// Bytes that are read, hashed and written at once, as `cp` does: they stay in a core's own cache. With larger pieces the kernel
+/// takes larger runs of free memory, which a virtual machine may first have to get back from its host.
+const PIECE: usize = 128 << 10;
 
 /// Where a large file's bytes are now.
 #[derive(Debug)]
@@ -121,6 +122,15 @@ pub(super) fn hash_into(staged: &mut StagedBlob<'_>, file: &ScannedFile, opened:
     hashed.map_err(|e| unreadable(file, &e))
 }
 
+/// Lets the inode vouch for what it was hashed to, unless it does already. A record must not reach the disk before the bytes: after a
+/// crash it would vouch for others.
+fn remember(file: &ScannedFile, opened: &File, digest: &Digest) -> Result<()> {
+    if file.record.is_none() && opened.sync_data().is_ok() {
+        identity::record_since(opened, digest, &file.stat).map_err(|e| unreadable(file, &e))?;
+    }
+    Ok(())
+}
+
 /// Counts of a transfer.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -190,7 +200,7 @@ impl<'a> Transfer<'a> {
         if !file.immutable() {
             return self.store_mutable(scope, file, &opened);
         }
-        let record = recorded(&opened, file)?;
+        let record = file.record;
         let size = file.stat.size;
         // What an attempt before has stored, or a base most probably has (a copied database), is only read.
         let placed = record.map(|digest| self.place(digest, size)).transpose()?;
@@ -234,13 +244,8 @@ impl<'a> Transfer<'a> {
                 ),
             ));
         }
-        if record.is_none() {
-            // A record must not reach the disk before the bytes: after a crash it would vouch for others.
-            if opened.sync_data().is_ok() {
-                identity::record_since(&opened, &digest, &file.stat).map_err(|e| unreadable(file, &e))?;
-            }
-        }
         if let Some(found) = self.base.by_digest(&digest, size) {
+            remember(file, &opened, &digest)?;
             self.progress.advance(size);
             return Ok(Stored::Base(found));
         }
@@ -320,6 +325,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn link(&self, file: &ScannedFile, opened: &File, digest: &Digest) -> Result<()> {
+        remember(file, opened, digest)?;
         match self.links.link_in(opened, digest) {
             Ok(LinkedIn::Linked | LinkedIn::Present) => {}
             Ok(LinkedIn::Reflinked | LinkedIn::Copied) => {

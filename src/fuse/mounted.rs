@@ -186,7 +186,11 @@ fn start(
 
 impl Shared {
     fn run(&self, session: Session<Adapter>) {
-        let result = session.run().map_err(|e| e.to_string());
+        let result = match session.run() {
+            // What a thread is told that was about to take a request (often the FORGET of an unmount) when the connection ended.
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => Ok(()),
+            result => result.map_err(|e| e.to_string()),
+        };
         if let Err(e) = &result {
             log::error!("the mount on {} ended: {e}", self.point.display());
         }

@@ -160,20 +160,27 @@ pub fn record(file: &File, digest: &Digest) -> io::Result<bool> {
 /// # Errors
 /// Only when the disk or the kernel fails in earnest.
 pub fn recorded(file: &File) -> io::Result<Option<Digest>> {
+    Ok(recorded_of(file)?.1)
+}
+
+/// A file's attributes, and the digest as [`recorded`] gives it.
+///
+/// # Errors
+/// As [`recorded`].
+pub fn recorded_of(file: &File) -> io::Result<(FileStat, Option<Digest>)> {
     let value = match xattr::get(file, ATTRIBUTE) {
-        Ok(Some(value)) => value,
-        Ok(None) => return Ok(None),
-        Err(e) if keeps_none(&e) => return Ok(None),
+        Ok(value) => value,
+        Err(e) if keeps_none(&e) => None,
         Err(e) => return Err(e),
     };
-    if value.len() != RECORD_LEN || value.first() != Some(&VERSION) {
-        return Ok(None);
-    }
-    let digest = value.get(1..33).and_then(|d| d.first_chunk()).map(|d| Digest::from_bytes(*d));
-    let Some(digest) = digest else { return Ok(None) };
+    // After the record: what changes in between outdates it.
     let stat = FileStat::of(file)?;
-    let holds = stat.kind() == FileKind::File && check(&digest, &stat).is_some_and(|c| value.get(33..) == Some(&c[..]));
-    Ok(holds.then_some(digest))
+    let value = value.filter(|v| v.len() == RECORD_LEN && v.first() == Some(&VERSION) && stat.kind() == FileKind::File);
+    let digest = value.as_deref().and_then(|value| {
+        let digest = Digest::from_bytes(*value.get(1..33)?.first_chunk()?);
+        (check(&digest, &stat)?[..] == *value.get(33..)?).then_some(digest)
+    });
+    Ok((stat, digest))
 }
 
 /// Drops the record.

@@ -22,6 +22,7 @@ use super::object::{changed, check_digest, ends_at};
 use super::options::StoreOptions;
 use crate::error::Kind;
 use crate::local::mounts::fs_type_of;
+use crate::local::process::{Advice, fadvise};
 use crate::local::publish::{Staged, is_staging};
 use crate::local::{Dir, Durability, FileKind, LocalError, Published, identity, link};
 use crate::metrics::Counter;
@@ -438,6 +439,8 @@ impl Staging for FileStaging<'_> {
         self.staged.sync().map_err(|e| self.backend.local("write", key, e))?;
         self.backend.in_dir(key, |dir, name| {
             let published = self.staged.link_into(dir, name).map_err(|e| self.backend.local("write", key, e))?;
+            // The file that it was read from is in memory, and is read instead of it.
+            fadvise(self.staged.file(), 0, 0, Advice::DontNeed);
             self.backend.published(key, dir, name, published, length, sent)
         })
     }
