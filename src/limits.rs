@@ -76,6 +76,19 @@ pub const KEY_BOUND: usize = 64;
 /// Requests to the store that one step of the protocol keeps in flight: hides a round trip without exhausting connection pools.
 pub const PARALLEL_REQUESTS: usize = 16;
 
+/// Records that a sweep asks for at once, and holds in memory: a task manifest has some hundred kilobytes.
+pub const SWEEP_BATCH: usize = 64;
+
+/// Objects that are removed by one step of a sweep: the most that S3 takes in one request.
+pub const DELETE_BATCH: usize = 1000;
+
+/// Dead numbers that a job's first floor passes at least. Floors stay for ever and are read by every open, so that a floor must be
+/// worth it; each needs a quarter of this more than the one before, so that 100,000 dead numbers have some 50 floors.
+pub const FLOOR_STEP: usize = 256;
+
+/// Unused numbers that one floor lists as survivors, since somebody may be about to begin them; no floor passes a wider gap.
+pub const FLOOR_GAP: u64 = 1 << 16;
+
 /// How often an open checkpoint may lose its bases to an expiry before the caller is told: each try costs six requests.
 pub const OPEN_TRIES: u32 = 16;
 

@@ -95,6 +95,7 @@ pub fn open(
         kind,
         detached,
         restored_from: None,
+        pinned: Vec::new(),
         opened_ms: now_ms(),
     };
     let opened = driver::run(&session.store, lifecycle::open::Open::new(plan))?;

@@ -17,7 +17,7 @@ pub use header::{Decoded, FormatError, Record, decode, decode_at, encode};
 pub use intent::{BaseRef, CheckpointKind, ExpectedOperator, Intent};
 pub use outcome::{CheckpointManifest, Outcome, SubtaskEntry, Verdict};
 pub use place::{Place, Role};
-pub use task::{BlobEntry, FileEntry, FilePath, SstInfo, Tail, TaskManifest};
+pub use task::{BlobEntry, FileEntry, FilePath, SstInfo, Tail, TaskBlobs, TaskManifest};
 
 #[cfg(test)]
 mod tests;

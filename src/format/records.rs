@@ -48,7 +48,7 @@ pub struct ExpiredRecord {
 }
 
 /// What holds a pin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PinHolder {
     /// A mount's daemon, by its cache's id.

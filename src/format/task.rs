@@ -334,3 +334,28 @@ impl TaskManifest {
         self.files.binary_search_by(|f| f.path.as_str().cmp(path)).ok().and_then(|i| self.files.get(i))
     }
 }
+/// What a task manifest says of blobs alone: all that a sweep needs of it, in a fraction of the time and memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskBlobs {
+    /// The manifest's place.
+    pub place: Place,
+    /// The blobs that it names.
+    pub blobs: Vec<BlobEntry>,
+}
+
+impl Record for TaskBlobs {
+    const WHAT: &'static str = TaskManifest::WHAT;
+    const VERSION: u32 = TaskManifest::VERSION;
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.place.check(Role::Task)?;
+        if self.blobs.len() > limits::BLOBS_PER_TASK {
+            return Err(format!("{} blobs, at most {} may be", self.blobs.len(), limits::BLOBS_PER_TASK));
+        }
+        Ok(())
+    }
+}

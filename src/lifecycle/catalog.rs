@@ -8,11 +8,17 @@ use dashmap::DashMap;
 use super::driver::parallel;
 use super::error::LifecycleError;
 use super::machine::{Reply, read};
+use super::pin::PinRef;
 use super::survey::{Floors, number_of};
+use crate::format::records::PinRecord;
 use crate::format::{CheckpointManifest, Intent, Outcome, Verdict};
 use crate::limits;
 use crate::store::Store;
 use crate::types::{CheckpointNumber, Key, KeyParts, Name, Prefix, RecordKind, Uid};
+
+/// What is listed of a job beside its outcomes.
+const OTHERS: [RecordKind; 5] =
+    [RecordKind::Expired, RecordKind::Hidden, RecordKind::Pin, RecordKind::Floor, RecordKind::Intent];
 
 /// The outcome of a number, if it is decided.
 ///
@@ -49,6 +55,8 @@ pub struct Checkpoint {
     pub hidden: bool,
     /// Dead for ever.
     pub expired: bool,
+    /// Somebody pins it: then it can be read although it is dead.
+    pub pinned: bool,
 }
 
 /// A job's completed checkpoints, as one listing found them.
@@ -128,11 +136,8 @@ impl Catalog {
     pub fn job(&self, job: &Name) -> Result<JobListing, LifecycleError> {
         // Outcomes first: a checkpoint that expires between the lists is then shown as expired, never one that is not there as alive.
         let outcomes = self.numbers(RecordKind::Outcome, job)?;
-        let rest =
-            parallel(vec![RecordKind::Expired, RecordKind::Hidden, RecordKind::Floor, RecordKind::Intent], |kind| {
-                self.numbers(kind, job)
-            })?;
-        let [expired, hidden, floor_numbers, intents]: [BTreeSet<CheckpointNumber>; 4] =
+        let rest = parallel(OTHERS.to_vec(), |kind| self.numbers(kind, job))?;
+        let [expired, hidden, pinned, floor_numbers, intents]: [BTreeSet<CheckpointNumber>; 5] =
             rest.try_into().map_err(|_| LifecycleError::Confused)?;
         let floors = self.floors(job, &floor_numbers)?;
         let alive: Vec<CheckpointNumber> = outcomes.iter().copied().filter(|n| !floors.gone(*n)).collect();
@@ -147,8 +152,10 @@ impl Catalog {
             match seen {
                 Ok(Some(Seen::Completed(uid, manifest))) => {
                     let (hidden, expired) = (hidden.contains(&number), expired.contains(&number));
-                    let job = job.clone();
-                    listing.checkpoints.insert(number, Checkpoint { job, number, uid, manifest, hidden, expired });
+                    let (job, pinned) = (job.clone(), pinned.contains(&number));
+                    listing
+                        .checkpoints
+                        .insert(number, Checkpoint { job, number, uid, manifest, hidden, expired, pinned });
                 }
                 Ok(Some(Seen::Aborted) | None) => {}
                 Err(e @ LifecycleError::Format { .. }) => listing.unreadable.push((number, e.to_string())),
@@ -182,7 +189,22 @@ impl Catalog {
         Ok(Some(seen))
     }
 
-    /// One completed checkpoint by name; hidden ones are found.
+    /// All pins of the store, or of one job, with what they say. One that cannot be read holds all the same.
+    ///
+    /// # Errors
+    /// When the store cannot be listed.
+    pub fn pins(&self, job: Option<&Name>) -> Result<Vec<(PinRef, Option<PinRecord>)>, LifecycleError> {
+        let prefix = job.map_or_else(|| Prefix::kind(RecordKind::Pin), |job| Prefix::job(RecordKind::Pin, job));
+        let pins: Vec<PinRef> = self.store.list(&prefix)?.iter().filter_map(|l| PinRef::of(&l.key)).collect();
+        parallel(pins, |pin| {
+            let key = pin.key();
+            let bytes = self.store.get(&key, limits::METADATA_LEN)?;
+            let record = read::<PinRecord>(&key, bytes.as_ref()).ok().flatten().map(|d| d.record);
+            Ok((pin, record))
+        })
+    }
+
+    /// One completed checkpoint by name; hidden ones are found, and expired ones that somebody pins.
     ///
     /// # Errors
     /// [`LifecycleError::NoSuchCheckpoint`] where there is none, and what reading it gave.
@@ -192,7 +214,7 @@ impl Catalog {
             // Read again for the error itself.
             self.outcome(job, number)?;
         }
-        let found = listing.checkpoints.get(&number).filter(|c| !c.expired).cloned();
+        let found = listing.checkpoints.get(&number).filter(|c| !c.expired || c.pinned).cloned();
         found.ok_or_else(|| LifecycleError::NoSuchCheckpoint { job: job.clone(), number })
     }
 }

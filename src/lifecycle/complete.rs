@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step, created, got, headed, listed, read, tri, writable, write};
-use crate::format::records::ExpiredRecord;
 use crate::format::{CheckpointManifest, Intent, Outcome, Place, Role, SubtaskEntry, TaskManifest, Verdict};
 use crate::limits;
 use crate::store::Created;
@@ -349,12 +348,9 @@ impl Complete {
         let mut creates = Vec::new();
         let mut numbers = Vec::new();
         for (n, uid) in std::mem::take(&mut self.aborted_older) {
-            let record = ExpiredRecord {
-                place: Place::new(Role::Expired, &self.job, n.get(), uid),
-                reason: format!("it was aborted, and {} completed", self.number),
-            };
-            if let Ok(bytes) = write(&record) {
-                creates.push(Request::Create(Key::expired(&self.job, n), bytes));
+            let reason = format!("it was aborted, and {} completed", self.number);
+            if let Ok(create) = super::expire::request(&self.job, n, uid, &reason) {
+                creates.push(create);
                 numbers.push(n);
             }
         }

@@ -1,38 +1,109 @@
 //! Runs a machine against a store. All the protocol's I/O is here.
 
+use bytes::Bytes;
+
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step};
 use crate::limits;
 use crate::store::{Store, StoreError};
+use crate::types::{Digest, Key};
+
+/// Requests to a local disk that are worth threads.
+const MANY: usize = 16;
+
+/// What stands beside a machine while it runs.
+pub trait Companion: Sync {
+    /// A task manifest with this digest, where one is kept.
+    fn manifest(&self, digest: &Digest) -> Option<Bytes> {
+        let _ = digest;
+        None
+    }
+
+    /// A task manifest that was read.
+    fn keep_manifest(&self, digest: &Digest, bytes: &Bytes) {
+        let _ = (digest, bytes);
+    }
+
+    /// These requests go out next. May wait.
+    fn about_to(&self, requests: &[Request]) {
+        let _ = requests;
+    }
+}
+
+/// Nothing.
+impl Companion for () {}
 
 /// Runs a machine to its end. A store error ends it: what was created stays, and the next run finds it.
 ///
 /// # Errors
 /// The machine's own, or the store's.
-pub fn run<M: Machine>(store: &Store, mut machine: M) -> Result<M::Output, LifecycleError> {
+pub fn run<M: Machine>(store: &Store, machine: M) -> Result<M::Output, LifecycleError> {
+    run_beside(store, &(), machine)
+}
+
+/// [`run`] with a companion.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_beside<M: Machine>(
+    store: &Store,
+    companion: &dyn Companion,
+    mut machine: M,
+) -> Result<M::Output, LifecycleError> {
     let mut replies = Vec::new();
     loop {
         match machine.step(replies) {
             Step::Done(result) => return result,
-            Step::Ask(requests) => replies = answer(store, requests)?,
+            Step::Ask(requests) => {
+                companion.about_to(&requests);
+                replies = answer(store, companion, requests)?;
+            }
         }
     }
 }
 
-fn answer(store: &Store, requests: Vec<Request>) -> Result<Vec<Reply>, LifecycleError> {
-    if store.answers_at_once() {
-        // Threads would cost more than they save.
-        return requests.into_iter().map(|request| Ok(perform(store, request)?)).collect();
+fn answer(store: &Store, companion: &dyn Companion, requests: Vec<Request>) -> Result<Vec<Reply>, LifecycleError> {
+    if let [Request::Delete(_), ..] = requests.as_slice() {
+        return delete(store, requests);
     }
-    parallel(requests, |request| Ok(perform(store, request)?))
+    if store.answers_at_once() && requests.len() < MANY {
+        // Threads would cost more than they save.
+        return requests.into_iter().map(|request| Ok(perform(store, companion, request)?)).collect();
+    }
+    parallel(requests, |request| Ok(perform(store, companion, request)?))
 }
 
-fn perform(store: &Store, request: Request) -> Result<Reply, StoreError> {
+/// Removals go together where the store has a request for it.
+fn delete(store: &Store, requests: Vec<Request>) -> Result<Vec<Reply>, LifecycleError> {
+    let keys: Option<Vec<Key>> =
+        requests.into_iter().map(|r| if let Request::Delete(key) = r { Some(key) } else { None }).collect();
+    let keys = keys.ok_or(LifecycleError::Confused)?;
+    store.delete_many(&keys)?;
+    Ok(keys.iter().map(|_| Reply::Deleted).collect())
+}
+
+/// One request.
+pub(super) fn perform(store: &Store, companion: &dyn Companion, request: Request) -> Result<Reply, StoreError> {
     Ok(match request {
         Request::List(prefix) => Reply::Listed(store.list(&prefix)?.into_iter().map(|l| l.key).collect()),
         Request::Get(key) => Reply::Got(store.get(&key, limits::METADATA_LEN)?),
         Request::Create(key, bytes) => Reply::Created(store.create(&key, bytes)?),
         Request::Head(key) => Reply::Headed(store.head(&key)?),
+        Request::Blobs => Reply::Blobs(store.blobs()?),
+        Request::Manifest(key, digest) => {
+            if let Some(bytes) = companion.manifest(&digest) {
+                return Ok(Reply::Got(Some(bytes)));
+            }
+            let bytes = store.get(&key, limits::METADATA_LEN)?;
+            if let Some(bytes) = bytes.as_ref().filter(|b| Digest::of(b) == digest) {
+                companion.keep_manifest(&digest, bytes);
+            }
+            Reply::Got(bytes)
+        }
+        Request::Delete(key) => {
+            store.delete(&key)?;
+            Reply::Deleted
+        }
     })
 }
 

@@ -72,6 +72,38 @@ pub enum LifecycleError {
         /// The number.
         number: CheckpointNumber,
     },
+    /// It is open: begun and not decided, or it never was.
+    #[error(
+        "{job}/{number} is not a decided checkpoint: an open one is ended by `ckptfs abort`; `ckptfs ls {job}` lists what is there"
+    )]
+    Undecided {
+        /// The job.
+        job: Name,
+        /// The number.
+        number: CheckpointNumber,
+    },
+    /// It is dead.
+    #[error("{job}/{number} is dead ({why}): what is dead stays so. `ckptfs ls {job}` lists what lives")]
+    Dead {
+        /// The job.
+        job: Name,
+        /// The number.
+        number: CheckpointNumber,
+        /// How it died.
+        why: &'static str,
+    },
+    /// A name that was to be used once is used.
+    #[error("{key} is there already: the name was to be used once; try again with a fresh one")]
+    NameTaken {
+        /// The key.
+        key: Key,
+    },
+    /// Nothing may be deleted.
+    #[error("nothing was deleted: {why}")]
+    NotSwept {
+        /// Why, and what to do.
+        why: String,
+    },
     /// It was aborted.
     #[error("{job}/{number} was aborted ({reason}): open another")]
     Aborted {
@@ -167,7 +199,7 @@ impl LifecycleError {
             Self::Store(e) => e.kind(),
             Self::Format { source, .. } => source.kind(),
             Self::Unwritable(source) => source.kind(),
-            Self::NotAStore { .. } | Self::NoSuchCheckpoint { .. } => Kind::NotFound,
+            Self::NotAStore { .. } | Self::NoSuchCheckpoint { .. } | Self::Dead { .. } => Kind::NotFound,
             Self::NotOurs { .. } | Self::Unexpected { .. } => Kind::Invalid,
             Self::NewerForWriters { .. } => Kind::Newer,
             Self::Fenced { .. } => Kind::Fenced,
@@ -176,6 +208,9 @@ impl LifecycleError {
             | Self::Completed { .. }
             | Self::Incomplete { .. }
             | Self::OtherAck { .. }
+            | Self::Undecided { .. }
+            | Self::NameTaken { .. }
+            | Self::NotSwept { .. }
             | Self::NoUsableBase { .. } => Kind::Conflict,
             Self::Dangling { .. } => Kind::Damage,
             Self::Exhausted { .. } | Self::Confused => Kind::Other,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::error::LifecycleError;
 use crate::format::{Decoded, FormatError, Record, decode_at};
 use crate::store::Created;
-use crate::types::{Key, Prefix};
+use crate::types::{BlobName, Digest, Key, Prefix};
 
 /// A request to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,6 +18,12 @@ pub enum Request {
     Create(Key, Bytes),
     /// The length of a blob.
     Head(Key),
+    /// All blobs, with their lengths.
+    Blobs,
+    /// A task manifest with this digest. Such a one never changes, so that it may come from a cache.
+    Manifest(Key, Digest),
+    /// Remove an object. One that is not there is removed.
+    Delete(Key),
 }
 
 /// The answer to a [`Request`] of the same name.
@@ -25,12 +31,16 @@ pub enum Request {
 pub enum Reply {
     /// The keys that are there.
     Listed(Vec<Key>),
-    /// The bytes, or nothing.
+    /// The bytes of a record or a task manifest, or nothing.
     Got(Option<Bytes>),
     /// Who won.
     Created(Created),
     /// The length, or nothing.
     Headed(Option<u64>),
+    /// Names and lengths of the blobs that are there.
+    Blobs(Vec<(BlobName, u64)>),
+    /// It is not there any more.
+    Deleted,
 }
 
 /// What a machine wants next.
@@ -95,6 +105,11 @@ pub(super) fn headed(replies: Vec<Reply>) -> Result<Vec<Option<u64>>, LifecycleE
         .into_iter()
         .map(|r| if let Reply::Headed(length) = r { Ok(length) } else { Err(LifecycleError::Confused) })
         .collect()
+}
+
+/// Takes the replies to a batch of removals.
+pub(super) fn deleted(replies: &[Reply]) -> Result<(), LifecycleError> {
+    if replies.iter().all(|r| matches!(r, Reply::Deleted)) { Ok(()) } else { Err(LifecycleError::Confused) }
 }
 
 /// Takes the reply to one create.

@@ -7,6 +7,8 @@
 //! - [`ack`]: a subtask's task manifest is created once.
 //! - [`complete`] and [`abort`]: one of them creates the outcome, once.
 //! - [`takeover`]: a new epoch, and the end of what older ones left open.
+//! - [`hide`], [`expire`], [`pin`]: out of the view and back; dead for ever; kept for a reader.
+//! - [`sweep`] and [`forget`]: what nothing needs is deleted, blobs first, then the records of numbers that are gone.
 //! - [`catalog`]: what readers see.
 
 pub mod abort;
@@ -15,10 +17,15 @@ pub mod catalog;
 pub mod complete;
 pub mod driver;
 pub mod error;
+pub mod expire;
+pub mod forget;
+pub mod hide;
 pub mod identity;
 pub mod machine;
 pub mod open;
+pub mod pin;
 pub mod survey;
+pub mod sweep;
 pub mod takeover;
 #[cfg(test)]
 mod tests;
@@ -28,3 +35,4 @@ pub use driver::run;
 pub use error::LifecycleError;
 pub use identity::{StoreIdentity, identify};
 pub use open::{Base, OpenPlan, Opened};
+pub use pin::PinRef;

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use super::abort;
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step, created, got, listed, read, tri, writable, write};
+use super::pin::PinRef;
 use super::survey::{Floors, Survey, highest_epoch};
+use crate::format::records::PinRecord;
 use crate::format::{
     BaseRef, CheckpointKind, CheckpointManifest, ExpectedOperator, Intent, Outcome, Place, Role, Verdict,
 };
@@ -37,6 +39,8 @@ pub struct OpenPlan {
     pub detached: bool,
     /// The checkpoint that the job was restored from, where it is another job's or not the newest.
     pub restored_from: Option<BaseRef>,
+    /// Own pins: while one is there, its checkpoint may be a base although it is expired.
+    pub pinned: Vec<PinRef>,
     /// The writer's clock, for people.
     pub opened_ms: u64,
 }
@@ -79,6 +83,7 @@ enum Phase {
     CreateIntent(Box<Intent>),
     LookEpoch(Box<Intent>),
     LookExpired(Box<Intent>),
+    LookPins(Box<Intent>, Vec<BaseRef>),
     LookOutcomes(Box<Intent>),
     LookFloors(Box<Intent>),
     LookFloorBodies(Box<Intent>),
@@ -345,10 +350,46 @@ impl Open {
 
     fn expired_looked(&mut self, intent: Box<Intent>, replies: Vec<Reply>) -> Step<Opened> {
         let expired = tri!(got(replies));
-        if let Some((base, _)) = intent.bases.iter().zip(&expired).find(|(_, e)| e.is_some()) {
-            let why = format!("{}/{} expired meanwhile", base.job, base.number);
-            return self.give_up(intent, GiveUp::Retry(why));
+        let dead: Vec<BaseRef> =
+            intent.bases.iter().zip(&expired).filter(|(_, e)| e.is_some()).map(|(b, _)| b.clone()).collect();
+        if dead.is_empty() {
+            return self.look_outcomes(intent);
         }
+        // A pin that is there now was there before the intent: the sweep sees one of them.
+        let pins: Option<Vec<Request>> = dead.iter().map(|b| self.own_pin(b).map(|p| Request::Get(p.key()))).collect();
+        match pins {
+            Some(gets) => self.ask(Phase::LookPins(intent, dead), gets),
+            None => self.lose(intent, &dead, "expired meanwhile"),
+        }
+    }
+
+    fn own_pin(&self, base: &BaseRef) -> Option<&PinRef> {
+        self.plan.pinned.iter().find(|p| p.job == base.job && p.number == base.number)
+    }
+
+    fn pins_looked(&mut self, intent: Box<Intent>, dead: &[BaseRef], replies: Vec<Reply>) -> Step<Opened> {
+        for (base, bytes) in dead.iter().zip(tri!(got(replies))) {
+            let Some(pin) = self.own_pin(base) else { return Step::Done(Err(LifecycleError::Confused)) };
+            let found = read::<PinRecord>(&pin.key(), bytes.as_ref());
+            if !matches!(found, Ok(Some(d)) if d.record.place.uid == base.uid) {
+                return self.lose(intent, dead, "expired, and its pin is gone");
+            }
+        }
+        self.look_outcomes(intent)
+    }
+
+    /// Bases that cannot be used are not named again.
+    fn lose(&mut self, intent: Box<Intent>, dead: &[BaseRef], how: &str) -> Step<Opened> {
+        if let Some(from) = &self.plan.restored_from
+            && dead.iter().any(|b| b.uid == from.uid)
+        {
+            self.plan.restored_from = None;
+        }
+        let names: Vec<String> = dead.iter().map(|b| format!("{}/{}", b.job, b.number)).collect();
+        self.give_up(intent, GiveUp::Retry(format!("{} {how}", names.join(", "))))
+    }
+
+    fn look_outcomes(&mut self, intent: Box<Intent>) -> Step<Opened> {
         let gets = intent.bases.iter().map(|b| Request::Get(Key::outcome(&b.job, b.number))).collect();
         self.ask(Phase::LookOutcomes(intent), gets)
     }
@@ -360,8 +401,8 @@ impl Open {
             let found = match read::<Outcome>(&key, bytes.as_ref()) {
                 Ok(Some(d)) if d.record.place.uid == base.uid => d.record.verdict,
                 Ok(_) => {
-                    let why = format!("{}/{} is not there any more", base.job, base.number);
-                    return self.give_up(intent, GiveUp::Retry(why));
+                    let lost = [base.clone()];
+                    return self.lose(intent, &lost, "is not there any more");
                 }
                 Err(e) => return self.give_up(intent, GiveUp::Retry(e.to_string())),
             };
@@ -400,8 +441,12 @@ impl Open {
         }
         let gone = |job: &Name, n| self.base_floors.iter().any(|(j, f)| j == job && f.gone(n));
         let own = intent.place.number.try_into().is_ok_and(|n| gone(&self.plan.job, n));
-        if own || intent.bases.iter().any(|b| gone(&b.job, b.number)) {
+        let lost: Vec<BaseRef> = intent.bases.iter().filter(|b| gone(&b.job, b.number)).cloned().collect();
+        if own {
             return self.give_up(intent, GiveUp::Retry("a floor passed it".to_owned()));
+        }
+        if !lost.is_empty() {
+            return self.lose(intent, &lost, "was passed by a floor");
         }
         self.opened(*intent)
     }
@@ -472,6 +517,7 @@ impl Machine for Open {
             Phase::CreateIntent(intent) => self.intent_created(intent, replies),
             Phase::LookEpoch(intent) => self.epoch_looked(intent, replies),
             Phase::LookExpired(intent) => self.expired_looked(intent, replies),
+            Phase::LookPins(intent, dead) => self.pins_looked(intent, &dead, replies),
             Phase::LookOutcomes(intent) => self.outcomes_looked(intent, replies),
             Phase::LookFloors(intent) => self.floors_looked(intent, replies),
             Phase::LookFloorBodies(intent) => self.floor_bodies_looked(intent, replies),

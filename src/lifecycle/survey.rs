@@ -75,6 +75,26 @@ impl Floors {
         self.numbers.iter().max().copied()
     }
 
+    /// Whether a floor has this number.
+    #[must_use]
+    pub fn has(&self, floor: CheckpointNumber) -> bool {
+        self.numbers.contains(&floor)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The numbers below the highest floor that live on.
+    #[must_use]
+    pub fn alive_below_highest(&self) -> BTreeSet<CheckpointNumber> {
+        let highest = self.numbers.iter().zip(&self.survivors).max_by_key(|(f, _)| **f);
+        let listed = highest.into_iter().flat_map(|(_, survivors)| survivors);
+        listed.copied().filter(|n| !self.gone(*n)).collect()
+    }
+
     /// Whether there are any.
     #[must_use]
     pub fn is_empty(&self) -> bool {

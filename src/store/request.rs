@@ -9,7 +9,7 @@ use super::backend::Put;
 use super::error::{Result, StoreError};
 use super::{Created, Foreign, Listed, ListedAll, Store};
 use crate::limits;
-use crate::types::{Key, KeyParts, Prefix, Uid};
+use crate::types::{BlobName, Key, KeyParts, Prefix, Uid};
 
 /// First pause before a request is made again; doubled each time.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -286,6 +286,17 @@ impl Store {
     /// When it cannot be told or removed.
     pub fn remove_leftovers(&self) -> Result<u64> {
         self.0.backend.remove_leftovers()
+    }
+
+    /// All blobs that are there, with their lengths, in the order of their names.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub fn blobs(&self) -> Result<Vec<(BlobName, u64)>> {
+        let listed = self.list(&Prefix::blobs())?.into_iter();
+        Ok(listed
+            .filter_map(|l| if let KeyParts::Blob(name) = l.key.parts() { Some((*name, l.size)) } else { None })
+            .collect())
     }
 
     /// The sizes of all blobs that are there, for many looks at once.

@@ -1,14 +1,16 @@
 //! The protocol, step by step, on a store in memory.
 
+mod sweep;
+
 use bytes::Bytes;
 
 use super::abort::Abort;
 use super::ack::Ack;
 use super::catalog::Catalog;
 use super::complete::Complete;
-use super::driver::run;
+use super::driver::{perform, run};
 use super::error::LifecycleError;
-use super::machine::{Machine, Reply, Request, Step};
+use super::machine::{Machine, Request, Step};
 use super::open::{Open, OpenPlan, Opened};
 use super::takeover::TakeOver;
 use crate::format::records::{ExpiredRecord, FloorRecord};
@@ -41,6 +43,7 @@ fn plan(writer: Uid) -> OpenPlan {
         kind: CheckpointKind::Checkpoint,
         detached: false,
         restored_from: None,
+        pinned: Vec::new(),
         opened_ms: 0,
     }
 }
@@ -130,12 +133,7 @@ fn run_with<M: Machine>(
                     then();
                 }
                 for request in requests {
-                    replies.push(match request {
-                        Request::List(p) => Reply::Listed(store.list(&p).unwrap().into_iter().map(|l| l.key).collect()),
-                        Request::Get(k) => Reply::Got(store.get(&k, 1 << 20).unwrap()),
-                        Request::Create(k, b) => Reply::Created(store.create(&k, b).unwrap()),
-                        Request::Head(k) => Reply::Headed(store.head(&k).unwrap()),
-                    });
+                    replies.push(perform(store, &(), request).unwrap());
                 }
             }
         }
