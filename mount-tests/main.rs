@@ -18,6 +18,7 @@ mod formats;
 mod kills;
 mod kit;
 mod layers;
+mod life;
 mod mount_basic;
 mod mount_faults;
 mod mount_life;

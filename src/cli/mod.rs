@@ -8,10 +8,14 @@ mod demo;
 mod diff;
 mod du;
 mod exit;
+mod expire;
+mod gc;
+mod hide;
 mod ls;
 mod mount;
 mod open;
 mod path;
+mod pin;
 mod restore;
 mod show;
 mod snapshot;
@@ -24,7 +28,7 @@ use std::process::ExitCode;
 
 use ckptfs::engine::SessionOptions;
 use ckptfs::error::Result;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 /// Checkpoints of stateful stream processors: cheap to take, safe to keep, open at once.
 #[derive(Debug, Parser)]
@@ -80,6 +84,20 @@ enum Verb {
     Path(path::Args),
     /// Bring a checkpoint back as a local directory
     Restore(restore::Args),
+    /// Take a checkpoint out of the view; `unhide` brings it back
+    Hide(hide::Args),
+    /// Bring a hidden checkpoint back
+    Unhide(hide::Args),
+    /// End a checkpoint's life, for ever; `gc` then frees what only it needed
+    Expire(expire::Args),
+    /// Keep a checkpoint's bytes, even when it expires
+    Pin(pin::Args),
+    /// Take pins away
+    Unpin(pin::UnpinArgs),
+    /// List pins
+    Pins(pin::ListArgs),
+    /// Say what a sweep would delete and why; with --delete, delete it
+    Gc(gc::Args),
     /// Check that every reference resolves; with --read, that every byte is right
     Verify(verify::Args),
     /// Watch a job take checkpoints, die, and be restored from the mount
@@ -122,6 +140,11 @@ pub(crate) fn main() -> ExitCode {
         Ok(args) => args,
         Err(e) => return exit::usage(&e),
     };
+    if let Verb::Expire(expire) = &args.verb
+        && let Err(why) = expire.check()
+    {
+        return exit::usage(&Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, why));
+    }
     log_to_stderr(args.verbose, args.quiet);
     if let Err(e) = ckptfs::local::process::set_not_dumpable() {
         log::debug!("credentials may stand in a core dump: {e}");
@@ -152,6 +175,13 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Du(args) => du::run(context, &args),
         Verb::Path(args) => path::run(context, &args),
         Verb::Restore(args) => restore::run(context, &args),
+        Verb::Hide(args) => hide::run(context, &args),
+        Verb::Unhide(args) => hide::back(context, &args),
+        Verb::Expire(args) => expire::run(context, &args),
+        Verb::Pin(args) => pin::run(context, &args),
+        Verb::Unpin(args) => pin::unpin(context, &args),
+        Verb::Pins(args) => pin::list(context, &args),
+        Verb::Gc(args) => gc::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
         #[cfg(feature = "rocksdb")]
         Verb::Demo(args) => demo::run(context, &args),

@@ -8,7 +8,7 @@ use ckptfs::engine::Progress;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::restore::Selection;
 use ckptfs::restore::select::job_name;
-use ckptfs::types::Name;
+use ckptfs::types::{CheckpointNumber, Name};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -38,6 +38,37 @@ pub(crate) fn checkpoint(text: &str) -> std::result::Result<Selection, String> {
     let found = selection(text)?;
     found.whole().map_err(|e| e.message().to_owned())?;
     Ok(found)
+}
+
+/// A whole checkpoint by its number: `latest` may be another one by the time that it is acted on.
+pub(crate) fn numbered(text: &str) -> std::result::Result<Selection, String> {
+    let found = checkpoint(text)?;
+    match found.number {
+        Some(_) => Ok(found),
+        None => Err(format!(
+            "{text:?} may be another checkpoint in a moment: name it by its number (`ckptfs path {text}` tells it)"
+        )),
+    }
+}
+
+/// Job and number of a [`numbered`] checkpoint.
+pub(crate) fn number_of(selection: &Selection) -> Result<(Name, CheckpointNumber)> {
+    let number = selection.number.ok_or_else(|| Error::new(Kind::Invalid, "a checkpoint's number is missing"))?;
+    Ok((selection.job.clone(), number))
+}
+
+/// `90s`, `30m`, `24h`, `7d` in milliseconds.
+pub(crate) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("{text:?} is not a duration: write 90s, 30m, 24h or 7d");
+    let unit: u64 = match text.chars().last() {
+        Some('s') => 1000,
+        Some('m') => 60_000,
+        Some('h') => 3_600_000,
+        Some('d') => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = text.get(..text.len() - 1).and_then(|n| n.parse().ok()).ok_or_else(wrong)?;
+    count.checked_mul(unit).ok_or_else(wrong)
 }
 
 /// A checkpoint's name on the command line.
@@ -180,6 +211,14 @@ mod tests {
         assert_eq!(time(0), "1970-01-01 00:00:00");
         assert_eq!(time(951_782_400_000), "2000-02-29 00:00:00");
         assert_eq!(time(1_796_000_000_123), "2026-11-30 00:53:20");
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(["90s", "30m", "24h", "7d"].map(duration_ms), [90_000, 1_800_000, 86_400_000, 604_800_000].map(Ok));
+        for wrong in ["", "7", "d", "7w", "-1s", "99999999999999999999d", "1ü"] {
+            assert!(duration_ms(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

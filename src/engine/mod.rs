@@ -1,11 +1,14 @@
 //! The snapshot engine: what a task does for a checkpoint.
 //!
 //! [`scan`] looks at the directory, [`plan`] decides per file what the bases have already, [`transfer`] hashes, links and uploads the rest,
-//! [`pack`] builds the bundle, and [`snapshot`] strings them together between open and complete.
+//! [`pack`] builds the bundle, and [`snapshot`] strings them together between open and complete. [`life`] and [`gc`] are what comes
+//! after: hide, expire, pin, and the sweep.
 
 pub mod ahead;
 pub mod base;
 pub mod budget;
+pub mod gc;
+pub mod life;
 pub mod pack;
 pub mod plan;
 pub mod scan;

@@ -24,6 +24,7 @@ pub mod identity;
 pub mod machine;
 pub mod open;
 pub mod pin;
+pub mod retention;
 pub mod survey;
 pub mod sweep;
 pub mod takeover;

@@ -156,7 +156,8 @@ impl Core {
     fn forget_gone(&self, job: &Job, listing: &Listing) {
         let mut made = job.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|n, directory| {
-            let stays = listing.checkpoints.get(n).is_some_and(|c| !c.expired) || directory.checkpoint.in_use();
+            let stays =
+                listing.checkpoints.get(n).is_some_and(|c| !c.expired || c.pinned) || directory.checkpoint.in_use();
             if !stays {
                 self.forget(directory);
             }
@@ -174,6 +175,8 @@ impl Core {
         let state = job.state()?;
         match state.listing.checkpoints.get(&number) {
             Some(listed) if !listed.expired => Some(self.checkpoint(job, number, listed).ok_or(ViewError::NotFound)),
+            // Unpinned at any moment: only who has just asked can tell.
+            Some(listed) if listed.pinned => self.used_in_job(job, number).map(Ok),
             // Expired is for ever, so there is nothing to ask; but what is open goes on by name as well.
             Some(_) => Some(self.used_in_job(job, number).ok_or(ViewError::NotFound)),
             None => self.used_in_job(job, number).map(Ok),
@@ -191,7 +194,11 @@ impl Core {
         if name == LATEST {
             return self.latest(job, &state).ok_or(ViewError::NotFound);
         }
-        self.known_in_job(job, name).unwrap_or(Err(ViewError::NotFound))
+        if let Some(found) = self.known_in_job(job, name) {
+            return found;
+        }
+        let pinned = name.parse().ok().and_then(|n| Some((n, state.listing.checkpoints.get(&n).filter(|c| c.pinned)?)));
+        pinned.and_then(|(n, listed)| self.checkpoint(job, n, listed)).ok_or(ViewError::NotFound)
     }
 
     fn latest(&self, job: &Arc<Job>, state: &JobState) -> Option<Node> {

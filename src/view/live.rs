@@ -72,7 +72,7 @@ impl Source for Live {
         let checkpoints = listed
             .checkpoints
             .into_iter()
-            .map(|(n, c)| (n, Listed { manifest: c.manifest, hidden: c.hidden, expired: c.expired }))
+            .map(|(n, c)| (n, Listed { manifest: c.manifest, hidden: c.hidden, expired: c.expired, pinned: c.pinned }))
             .collect();
         Ok(Listing { checkpoints, latest })
     }

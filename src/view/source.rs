@@ -17,6 +17,8 @@ pub struct Listed {
     pub hidden: bool,
     /// Dead for ever.
     pub expired: bool,
+    /// Somebody pins it: found by its name although it is dead.
+    pub pinned: bool,
 }
 
 /// The completed checkpoints of a job that are not gone.

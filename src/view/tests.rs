@@ -156,7 +156,9 @@ fn publish(fake: &Fake, job: &str, n: u64, files: &[(&str, &[u8])]) -> Checkpoin
     fake.0.tasks.lock().unwrap().insert(digest, Arc::new(manifest));
     let mut jobs = fake.0.jobs.lock().unwrap();
     let listing = jobs.entry(name(job)).or_default();
-    listing.checkpoints.insert(number, Listed { manifest: Arc::new(checkpoint), hidden: false, expired: false });
+    listing
+        .checkpoints
+        .insert(number, Listed { manifest: Arc::new(checkpoint), hidden: false, expired: false, pinned: false });
     listing.latest = listing.latest.max(Some(number));
     number
 }
@@ -387,6 +389,24 @@ fn hidden_ones_are_found_by_name_and_expired_ones_are_not_unless_open() {
     assert_eq!(walk(&view, "app/chk-1").unwrap_err(), ViewError::NotFound);
     fake.0.jobs.lock().unwrap().get_mut(&name("app")).unwrap().checkpoints.remove(&n);
     assert_eq!(list(&view, "app"), ["latest", "chk-2"]);
+    assert_eq!(walk(&view, "app/chk-1").unwrap_err(), ViewError::NotFound);
+}
+
+#[test]
+fn a_dead_one_is_found_by_name_while_somebody_pins_it() {
+    let fake = Fake::default();
+    let n = publish(&fake, "app", 1, &[("db/CURRENT", b"x")]);
+    let view = View::new(fake.clone());
+    let set = |pinned| {
+        let mut jobs = fake.0.jobs.lock().unwrap();
+        let listed = jobs.get_mut(&name("app")).unwrap().checkpoints.get_mut(&n).unwrap();
+        (listed.expired, listed.pinned) = (true, pinned);
+    };
+    set(true);
+    assert!(walk(&view, "app/chk-1/db/0/db/CURRENT").is_ok());
+    assert!(list(&view, "app").is_empty());
+    assert!(walk(&view, "app/chk-1/db/0/db/CURRENT").is_ok());
+    set(false);
     assert_eq!(walk(&view, "app/chk-1").unwrap_err(), ViewError::NotFound);
 }
 

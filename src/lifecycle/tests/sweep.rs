@@ -139,7 +139,7 @@ fn an_expired_base_may_be_used_under_an_own_pin_while_it_is_there() {
     let of_clone =
         || OpenPlan { job: clone.clone(), restored_from: Some(from.clone()), pinned: vec![pin.clone()], ..plan(OTHER) };
     let opened = run(&store, Open::new(of_clone())).unwrap();
-    assert_eq!(opened.intent.bases, [from.clone()]);
+    assert_eq!(opened.intent.bases, std::slice::from_ref(&from));
     let mut task = manifest(&opened, &[(blob, 11)]);
     task.place.job = Some(clone.clone());
     run(&store, Ack::new(task).unwrap()).unwrap();
