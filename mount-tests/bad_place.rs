@@ -62,7 +62,10 @@ fn mount_points_that_cannot_be_used_are_refused_and_no_cache_is_made() {
     desk.unmount();
     desk.run(&["umount", "mnt"]).fails(1, &["mnt", "nothing is mounted there"]);
     desk.run(&["umount", "nowhere"]).fails(1, &["nowhere", "nothing is mounted there"]);
-    assert_eq!(tree(&desk.path("store")), store);
+    // The pins of what was read are gone; their directories may stay.
+    let without_pins: Vec<_> =
+        tree(&desk.path("store")).lines().filter(|l| !l.starts_with("pin")).map(str::to_owned).collect();
+    assert_eq!(without_pins.join("\n"), store.trim_end());
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod mount_basic;
 mod mount_faults;
 mod mount_life;
 mod mount_readonly;
+mod pins;
 mod s3;
 mod tool;
 mod two_hosts;

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Serve every read by the daemon instead of the kernel
     #[arg(long)]
     no_passthrough: bool,
+    /// Keep a checkpoint pinned so long after its last file was closed, against a sweep between two opens: 90s, 10m, 1h
+    #[arg(long, value_name = "DURATION", value_parser = words::duration_ms, default_value = "10m")]
+    pin_idle: u64,
 }
 
 /// How long a daemon may take to answer: a store's deadline and some more.
@@ -44,7 +47,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         return daemon(context, args);
     }
     match serve(context, args) {
-        Ok((mounted, _lock)) => {
+        Ok((mounted, view, _lock)) => {
             if let Some(ready) = ready {
                 // A parent that went away does not matter to the mount.
                 let _ = ready.ready();
@@ -54,7 +57,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
                     &format!("mounted at {}; Ctrl-C or `ckptfs umount` ends it", args.mountpoint.display()),
                 );
             }
-            mounted.wait_or_signal()?;
+            let ended = mounted.wait_or_signal();
+            view.release_pins();
+            ended?;
             Ok(Exit::Done)
         }
         Err(e) => {
@@ -66,7 +71,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     }
 }
 
-fn serve(context: &Context, args: &Args) -> Result<(Mounted, ckptfs::local::lock::FileLock)> {
+fn serve(context: &Context, args: &Args) -> Result<(Mounted, View, ckptfs::local::lock::FileLock)> {
     // Before a cache is made for a mount that cannot be.
     fuse::place(&args.mountpoint)?;
     let session = Session::open(&context.options())?;
@@ -82,8 +87,10 @@ fn serve(context: &Context, args: &Args) -> Result<(Mounted, ckptfs::local::lock
         passthrough: !args.no_passthrough,
     };
     let view = View::of_store(session.catalog.clone(), session.cache.clone());
-    let mounted = fuse::mount(&request, view)?;
-    Ok((mounted, lock))
+    let mounted = fuse::mount(&request, view.clone())?;
+    view.keep_pins(Duration::from_millis(args.pin_idle))
+        .map_err(|e| Error::with_source(Kind::Resources, format!("cannot start a thread: {e}"), e))?;
+    Ok((mounted, view, lock))
 }
 
 /// Starts this program anew, detached, and waits for its word.
@@ -120,6 +127,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
             push(&[flag.into(), value.to_string().into()]);
         }
     }
+    push(&["--pin-idle".into(), format!("{}ms", args.pin_idle).into()]);
     push(&[absolute(&args.mountpoint)?.into_os_string()]);
     fuse::place(&args.mountpoint)?;
     let session_log = log_file(context)?;

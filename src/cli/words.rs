@@ -60,14 +60,17 @@ pub(crate) fn number_of(selection: &Selection) -> Result<(Name, CheckpointNumber
 /// `90s`, `30m`, `24h`, `7d` in milliseconds.
 pub(crate) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration: write 90s, 30m, 24h or 7d");
-    let unit: u64 = match text.chars().last() {
-        Some('s') => 1000,
-        Some('m') => 60_000,
-        Some('h') => 3_600_000,
-        Some('d') => 86_400_000,
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (count, unit) = text.split_at(digits);
+    let unit: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return Err(wrong()),
     };
-    let count: u64 = text.get(..text.len() - 1).and_then(|n| n.parse().ok()).ok_or_else(wrong)?;
+    let count: u64 = count.parse().map_err(|_| wrong())?;
     count.checked_mul(unit).ok_or_else(wrong)
 }
 

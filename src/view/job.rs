@@ -39,6 +39,11 @@ pub(super) struct JobState {
 }
 
 impl JobState {
+    /// Whether a checkpoint lives, or somebody's pin keeps it.
+    pub(super) fn can_be_read(&self, number: CheckpointNumber) -> bool {
+        self.listing.checkpoints.get(&number).is_some_and(|c| !c.expired || c.pinned)
+    }
+
     fn visible(&self) -> impl Iterator<Item = (CheckpointNumber, &Listed)> {
         self.listing.checkpoints.iter().filter(|(_, c)| !c.hidden && !c.expired).map(|(n, c)| (*n, c))
     }
@@ -51,6 +56,11 @@ pub(super) fn now_ms() -> u64 {
 impl Job {
     fn state(&self) -> Option<Arc<JobState>> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A checkpoint that was looked at.
+    pub(super) fn made(&self, number: CheckpointNumber) -> Option<Arc<Directory>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
     pub(super) fn listed_ms(&self) -> Option<u64> {

@@ -7,11 +7,14 @@ use dashmap::DashSet;
 
 use super::View;
 use super::error::ViewError;
+use super::job::now_ms;
 use super::source::{Free, Listed, Listing, Source};
 use crate::cache::{Cache, CacheError};
 use crate::error::Kind;
+use crate::format::records::{PinHolder, PinRecord};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
-use crate::lifecycle::{self, Catalog, LifecycleError};
+use crate::lifecycle::pin::{Pin, Unpin};
+use crate::lifecycle::{self, Catalog, LifecycleError, PinRef, driver};
 use crate::local::process;
 use crate::types::{CheckpointNumber, Digest, Name, Uid};
 
@@ -87,6 +90,33 @@ impl Source for Live {
 
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError> {
         Ok(self.cache.fetch_file(self.catalog.store(), task, file)?)
+    }
+
+    fn pin(&self, job: &Name, number: CheckpointNumber) -> Result<Option<PinRef>, ViewError> {
+        self.same_store()?;
+        let store = self.catalog.store();
+        lifecycle::identify(store)?.writable()?;
+        let random = |e: std::io::Error| ViewError::from_kind(Kind::Other, false, format!("no randomness: {e}"));
+        let nonce = Uid::random().map_err(random)?;
+        let pin = PinRef { job: job.clone(), number, holder: self.cache.id(), nonce };
+        let holder = PinHolder::Mount { host: process::hostname() };
+        driver::run(store, Pin::new(pin.clone(), holder, now_ms()))?;
+        Ok(Some(pin))
+    }
+
+    fn unpin(&self, pin: &PinRef) -> Result<(), ViewError> {
+        self.same_store()?;
+        Ok(driver::run(self.catalog.store(), Unpin::new(vec![pin.clone()]))?)
+    }
+
+    fn own_pins(&self) -> Result<Vec<PinRef>, ViewError> {
+        self.same_store()?;
+        let pins = self.catalog.pins(None)?;
+        let own = |(pin, record): &(PinRef, Option<PinRecord>)| {
+            // A cache's clones and writers pin under its id as well.
+            pin.holder == self.cache.id() && matches!(record, Some(r) if matches!(r.holder, PinHolder::Mount { .. }))
+        };
+        Ok(pins.into_iter().filter(own).map(|(pin, _)| pin).collect())
     }
 
     fn free(&self) -> Free {

@@ -16,6 +16,7 @@ mod job;
 mod live;
 mod node;
 mod open;
+mod pins;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -118,6 +119,7 @@ struct Core {
     file_bytes: AtomicU64,
     newest_ms: AtomicU64,
     silent: AtomicBool,
+    pins: pins::Pins,
 }
 
 /// The tree. Clones are the same tree.
@@ -190,6 +192,7 @@ impl View {
             file_bytes: AtomicU64::new(0),
             newest_ms: AtomicU64::new(0),
             silent: AtomicBool::new(false),
+            pins: pins::Pins::default(),
         };
         core.inodes.root(Node::Root);
         Self(Arc::new(core))

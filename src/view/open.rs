@@ -61,6 +61,7 @@ impl Core {
         let content = match &node {
             Node::Blob(blob) => {
                 self.completed(blob);
+                self.want_pin(blob);
                 if inode::is_lazy(ino) { Content::Served(file) } else { Content::Local(file) }
             }
             Node::File(state) => {
@@ -86,7 +87,7 @@ impl Core {
             Some(Node::Text(text)) => return (text.size <= TEXT_AT_ONCE).then(|| Self::open_text(text)),
             // What this process has not seen whole yet may have to be read to be believed: not at once.
             Some(Node::Blob(blob)) if blob.is_local() => (blob.digest, blob.size),
-            Some(Node::File(file)) if file.seen.load(Ordering::Relaxed) => {
+            Some(Node::File(file)) if file.seen.load(Ordering::Relaxed) && self.is_pinned(&file.task.checkpoint) => {
                 let entry = file.entry()?;
                 (entry.digest, entry.size)
             }
@@ -111,6 +112,8 @@ impl Core {
                 Ok(self.opened(ino, Node::Blob(blob), file))
             }
             Some(Node::File(file)) => {
+                let checkpoint = &file.task.checkpoint;
+                self.pin(&checkpoint.job, checkpoint.number)?;
                 let fetched = self.fetch_file(&file)?;
                 Ok(self.opened(ino, Node::File(file), fetched))
             }

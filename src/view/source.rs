@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::error::ViewError;
 use crate::format::{CheckpointManifest, FileEntry, SubtaskEntry, TaskManifest};
+use crate::lifecycle::PinRef;
 use crate::types::{CheckpointNumber, Digest, Name};
 
 /// A completed checkpoint, as a listing found it.
@@ -68,6 +69,32 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// When the store does not answer, its bytes are damaged, or the disk is full.
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError>;
+
+    /// Keeps a checkpoint's blobs. Nothing where this source needs no pins.
+    ///
+    /// # Errors
+    /// Of kind [`crate::error::Kind::NotFound`] when it is dead; when the store takes no pin or does not answer.
+    fn pin(&self, job: &Name, number: CheckpointNumber) -> Result<Option<PinRef>, ViewError> {
+        let _ = (job, number);
+        Ok(None)
+    }
+
+    /// Ends a pin.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    fn unpin(&self, pin: &PinRef) -> Result<(), ViewError> {
+        let _ = pin;
+        Ok(())
+    }
+
+    /// Pins of this mount's cache that are in the store.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    fn own_pins(&self) -> Result<Vec<PinRef>, ViewError> {
+        Ok(Vec::new())
+    }
 
     /// Room on the disk of the cache. Never asks the store.
     fn free(&self) -> Free;
