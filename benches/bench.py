@@ -228,8 +228,39 @@ def mount(work):
             daemon.wait()
 
 
+def measured(env, *args):
+    """Seconds and the most memory in MiB of one run of the program."""
+    begun = time.perf_counter()
+    child = subprocess.Popen([CKPTFS, "-q", *args], env=env, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise SystemExit(f"ckptfs {' '.join(args)} failed")
+    return time.perf_counter() - begun, used.ru_maxrss / 1024
+
+
+def sweep(work):
+    print(subprocess.run([CKPTFS, "--version"], check=True, capture_output=True, text=True).stdout.strip())
+    make = lambda name, *numbers: subprocess.run([os.environ["MAKE_STORE"], os.path.join(work, name), *map(str, numbers)], check=True, capture_output=True, text=True).stdout.strip()
+    env = lambda name: dict(os.environ, CKPTFS_STORE="file://" + os.path.join(work, name), CKPTFS_CACHE=os.path.join(work, name + "-cache"))
+    make("large", 1000, 1000, 0)
+    for how in ("manifests from the store", "manifests from the cache"):
+        seconds, memory = measured(env("large"), "gc")
+        print(f"gc of 1000 checkpoints, 1000000 file entries, {how}: {seconds:.1f} s, {memory:.0f} MiB")
+    make("without", 10, 1000, 0)
+    print("100000 forgotten numbers,", make("with", 10, 1000, 100000), "beside the same job without; median [quartiles] of", PAIRS, "pairs")
+    for verb in (["ls", "app"], ["gc"], ["path", "app/latest"]):
+        ratios, bare = [], []
+        for pair in range(PAIRS + 1):
+            took = {name: measured(env(name), *verb)[0] for name in (("with", "without") if pair % 2 else ("without", "with"))}
+            if pair:
+                ratios.append(took["with"] / took["without"])
+                bare.append(took["without"] * 1000)
+        print(f"{' '.join(verb):18}without {spread(bare, 1):28}ms  with {spread(ratios)} times that")
+
+
 def main():
-    kind = {"snapshot": snapshot, "mount": mount}[sys.argv[1]]
+    kind = {"snapshot": snapshot, "mount": mount, "sweep": sweep}[sys.argv[1]]
     home = os.environ.get("BENCH_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../target"))
     os.makedirs(home, exist_ok=True)
     work = tempfile.mkdtemp(prefix="bench-", dir=os.path.realpath(home))

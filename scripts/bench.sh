@@ -1,6 +1,7 @@
 #!/bin/sh
 # Measures ckptfs beside the native file system and beside what one would use instead. Prints ratios of paired runs.
 #   scripts/bench.sh snapshot   a small change to a large database: RocksDB's checkpoint + cp + fsync, BackupEngine, restic, rclone
+#   scripts/bench.sh sweep      planning a sweep of 1,000 checkpoints with 1,000,000 file entries; and what 100,000 forgotten numbers cost
 #   scripts/bench.sh mount      warm reads through the mount beside the same reads without it
 # BENCH_DIR: where it works (default: a new directory under target/, removed at the end). BENCH_PAIRS: pairs (default 15).
 # BENCH_MIB: size of the database (default 1100). CKPTFS: the program (default: the release build).
@@ -10,11 +11,12 @@ what=${1:-}
 case $what in
 snapshot) need="python3 restic rclone" lib=librocksdb7.8 ;;
 mount) need="python3 fio" lib=librocksdb7.8 ;;
-*) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+sweep) need=python3 lib= ;;
+*) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 missing=
 for tool in $need; do command -v "$tool" >/dev/null || missing="$missing $tool"; done
-ldconfig -p | grep -q 'librocksdb\.so\.' || missing="$missing $lib"
+[ -z "$lib" ] || ldconfig -p | grep -q 'librocksdb\.so\.' || missing="$missing $lib"
 if [ -n "$missing" ]; then
 	echo "missing:$missing. On Debian: apt-get install$missing" >&2
 	exit 1
@@ -24,4 +26,9 @@ if [ -z "${CKPTFS:-}" ]; then
 	CKPTFS=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/ckptfs
 fi
 export CKPTFS
+if [ "$what" = sweep ] && [ -z "${MAKE_STORE:-}" ]; then
+	cargo build --release --quiet --example make_store
+	MAKE_STORE=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/examples/make_store
+	export MAKE_STORE
+fi
 exec python3 benches/bench.py "$what"

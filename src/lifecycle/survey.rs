@@ -38,7 +38,7 @@ impl Floors {
     }
 
     /// Takes the listing.
-    pub(super) fn take_list(&mut self, keys: &[Key]) {
+    pub fn take_list(&mut self, keys: &[Key]) {
         self.numbers = keys.iter().filter_map(number_of).collect();
         self.survivors.clear();
     }
