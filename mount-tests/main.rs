@@ -25,5 +25,6 @@ mod mount_life;
 mod mount_readonly;
 mod pins;
 mod s3;
+mod soak;
 mod tool;
 mod two_hosts;

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Writers, sweepers, mounts, readers and a clone at once, with kill -9 at random, over a directory and over S3.
+# usage: scripts/soak.sh [SECONDS]   (of each, default 600)
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+need "${build_needs[@]}" rocksdb-tools python3-venv
+cd "$here"
+export CARGO_TARGET_DIR=$target CKPTFS_SOAK_SECONDS=${1:-600}
+export PATH="$target/test-tools/bin:$PATH"
+command -v weed >/dev/null || { echo "run scripts/test.sh first: it installs the S3 server" >&2; exit 1; }
+cargo test --release --locked --test mount -- soak:: --nocapture --test-threads=1
