@@ -149,6 +149,9 @@ pub const ROCKS_LEVEL: u32 = 1023;
 /// Longest tail of a table file that a bundle takes (8 MiB): index and filter of a table of 256 MiB and more. Without a
 /// bound one table could fill a bundle; what is cut off is fetched when it is read.
 pub const ROCKS_TAIL: u64 = 8 << 20;
+/// Largest record of a clone in bytes: two paths, and a text per operator that it holds.
+pub const CLONE_MARK_LEN: usize = 1 << 20;
+
 /// Largest record of a cache in bytes: an id and two numbers.
 pub const CACHE_RECORD_LEN: usize = 4096;
 

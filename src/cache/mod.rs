@@ -6,6 +6,7 @@
 //! <cache>/manifests/<64 hex>   task manifests, as the store has them
 //! <cache>/partial/             what is being written; usually without a name
 //! <cache>/jobs/<job>.lock      a writer's lock per job
+//! <cache>/clones/<nonce>.json  clones that were made with it, by their pins
 //! <cache>/daemon.lock          one daemon per cache, any number of engines
 //! <cache>/probed-<store id>    this store passed its probe
 //! <cache>/uses                 when files were last used: a hint for eviction
@@ -19,6 +20,7 @@
 //! [`identity`]: crate::local::identity
 
 mod bundle;
+mod clones;
 mod entry;
 mod error;
 mod evict;
@@ -45,6 +47,7 @@ use crate::local::{Dir, FileLock, FileStat};
 use crate::metrics::Counter;
 use crate::types::{Digest, Name, Uid};
 
+pub use clones::Making;
 pub use error::{CacheError, Result};
 pub use evict::Evicted;
 pub use link::{Batch, LinkedIn};
@@ -95,6 +98,7 @@ struct Inner {
     partial: Dir,
     manifests: Dir,
     jobs: Dir,
+    clones: Dir,
     /// What this process hashed itself, for file systems that keep no records.
     verified: DashMap<FileKey, Digest>,
     flights: flight::Flights,

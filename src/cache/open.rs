@@ -63,6 +63,7 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
     }
     let sub = |name: &str| sub_dir(&root, name, give_to).and_then(|d| check_sub(d, uid));
     let (files, partial, manifests, jobs) = (sub("files")?, sub("partial")?, sub("manifests")?, sub("jobs")?);
+    let clones = sub("clones")?;
     clean(&partial);
     Ok(Inner {
         path: path.to_owned(),
@@ -76,6 +77,7 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
         partial,
         manifests,
         jobs,
+        clones,
         verified: DashMap::new(),
         flights: flight::Flights::default(),
         parsed: DashMap::new(),

@@ -86,7 +86,7 @@ fn serve(context: &Context, args: &Args) -> Result<(Mounted, View, ckptfs::local
         gid: args.gid,
         passthrough: !args.no_passthrough,
     };
-    let view = View::of_store(session.catalog.clone(), session.cache.clone());
+    let view = View::of_session(&session);
     let mounted = fuse::mount(&request, view.clone())?;
     view.keep_pins(Duration::from_millis(args.pin_idle))
         .map_err(|e| Error::with_source(Kind::Resources, format!("cannot start a thread: {e}"), e))?;

@@ -18,8 +18,10 @@ pub struct BaseFile {
 }
 
 /// The bases' task manifests, indexed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BaseIndex {
+    /// The store that they are in.
+    pub store: Uid,
     manifests: Vec<Arc<TaskManifest>>,
     by_digest: HashMap<(Digest, u64), BaseFile>,
     by_path: HashMap<FilePath, BaseFile>,
@@ -33,7 +35,13 @@ impl BaseIndex {
     /// # Errors
     /// When a manifest cannot be read or believed.
     pub fn load(session: &Session, bases: &[Base], operator: &Name, subtask: u32) -> Result<Self> {
-        let mut index = Self::default();
+        let mut index = Self {
+            store: session.store_id,
+            manifests: Vec::new(),
+            by_digest: HashMap::new(),
+            by_path: HashMap::new(),
+            aborted: Vec::new(),
+        };
         for base in bases {
             let Some(manifest) = &base.manifest else {
                 index.aborted.push(base.of.uid);

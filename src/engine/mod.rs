@@ -9,6 +9,8 @@ pub mod base;
 pub mod budget;
 pub mod gc;
 pub mod life;
+pub mod link;
+pub mod origin;
 pub mod pack;
 pub mod plan;
 pub mod scan;

@@ -39,7 +39,7 @@ pub fn own_blob(file: &ScannedFile) -> bool {
 /// # Errors
 /// When it cannot be read or changed since the scan.
 pub fn decide(scan: &Scan, file: &ScannedFile, base: &BaseIndex) -> Result<Decision> {
-    if let Some(found) = file.record.and_then(|digest| base.by_digest(&digest, file.stat.size)) {
+    if let Some(found) = file.recorded(base.store).and_then(|digest| base.by_digest(&digest, file.stat.size)) {
         return Ok(Decision::Reuse(found));
     }
     if own_blob(file) {

@@ -5,15 +5,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::link::{Link, Links};
 use crate::error::{Error, Kind, Result};
 use crate::format::FilePath;
+use crate::format::clone::CLONE_MARK;
 use crate::format::rocks::{self, FileKind};
 use crate::format::task::file_name;
 use crate::limits;
 use crate::local;
 use crate::local::dir::{Dir, FileKind as Inode};
 use crate::local::identity::{self, FileStat};
-use crate::types::Digest;
+use crate::types::{Digest, Uid};
 
 /// A file that belongs into the snapshot.
 #[derive(Debug, Clone)]
@@ -26,8 +28,11 @@ pub struct ScannedFile {
     pub kind: FileKind,
     /// What the kernel says of it.
     pub stat: FileStat,
-    /// What its inode's own record said when the kernel was asked. Files that RocksDB changes keep none.
+    /// What its inode's own record said when the kernel was asked, or the mount that a link leads into. Files that RocksDB changes keep
+    /// none.
     pub record: Option<Digest>,
+    /// Where its bytes are, for a table that is a symbolic link into a mount.
+    pub link: Option<Link>,
     /// What the RocksDB MANIFEST says of it, for live SSTs.
     pub sst: Option<rocks::LiveSst>,
 }
@@ -37,6 +42,12 @@ impl ScannedFile {
     #[must_use]
     pub fn immutable(&self) -> bool {
         matches!(self.kind, FileKind::Sst(_) | FileKind::BlobFile(_))
+    }
+
+    /// What its record says, where a snapshot into this store may believe it.
+    #[must_use]
+    pub fn recorded(&self, store: Uid) -> Option<Digest> {
+        self.record.filter(|_| self.link.as_ref().is_none_or(|l| l.store == Some(store)))
     }
 }
 
@@ -57,7 +68,7 @@ fn invalid(path: &Path, why: impl std::fmt::Display) -> Error {
     Error::new(Kind::Invalid, format!("{}: {why}", path.display()))
 }
 
-fn from_local(e: local::LocalError) -> Error {
+pub(super) fn from_local(e: local::LocalError) -> Error {
     Error::with_source(e.kind(), e.to_string(), e)
 }
 
@@ -84,31 +95,33 @@ pub fn scan(path: &Path) -> Result<Scan> {
     refuse_running(&dir, path)?;
     let entries = dir.list().map_err(from_local)?;
     let mut files = Vec::new();
+    let mut links = Links::default();
     let mut current = false;
     for entry in entries {
         let Some(name) = entry.name.to_str().map(str::to_owned) else {
             return Err(invalid(path, format!("the name {:?} is not UTF-8: move that file away", entry.name)));
         };
         let kind = rocks::file_kind(&name);
-        if matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash) {
+        if passed_over(&name, kind) {
             continue;
         }
         match entry.kind {
             Inode::File => {}
             // RocksDB's archive of old WALs and whatever else lies in directories is not part of the state.
             Inode::Dir => continue,
-            Inode::Symlink => {
-                return Err(invalid(
-                    path,
-                    format!("{name} is a symbolic link: snapshot the directory that holds the file itself"),
-                ));
-            }
+            Inode::Symlink => {}
             _ => return Err(invalid(path, format!("{name} is neither a file nor a directory: move it away"))),
         }
         file_name(&name)
             .map_err(|why| invalid(path, format!("{name:?} cannot be stored: {why}; move that file away")))?;
         let mutable = !matches!(kind, FileKind::Sst(_) | FileKind::BlobFile(_));
-        let (stat, record) = look_at(&dir, &name, mutable)?;
+        let (stat, record, link) = if entry.kind == Inode::Symlink {
+            let (link, stat, record) = links.follow(&dir, &name, mutable)?;
+            (stat, record, Some(link))
+        } else {
+            let (stat, record) = look_at(&dir, &name, mutable)?;
+            (stat, record, None)
+        };
         current |= kind == FileKind::Current;
         let most = if mutable { limits::MUTABLE_FILE } else { limits::BLOB_LEN };
         if stat.size > most {
@@ -121,7 +134,7 @@ pub fn scan(path: &Path) -> Result<Scan> {
             ));
         }
         let manifest_path = FilePath::db(&name).map_err(|why| invalid(path, why))?;
-        files.push(ScannedFile { name, path: manifest_path, kind, stat, record, sst: None });
+        files.push(ScannedFile { name, path: manifest_path, kind, stat, record, link, sst: None });
     }
     if !current {
         return Err(invalid(
@@ -137,6 +150,11 @@ pub fn scan(path: &Path) -> Result<Scan> {
     check_live(&mut scan)?;
     refuse_wal_elsewhere(&scan)?;
     Ok(scan)
+}
+
+/// Files that are no part of a database's state.
+fn passed_over(name: &str, kind: FileKind) -> bool {
+    name == CLONE_MARK || matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash)
 }
 
 /// Attributes of a file, and its record where it may have one: one visit, however many files there are.
@@ -302,16 +320,16 @@ impl Scan {
         for entry in self.dir.list().map_err(from_local)? {
             let name = entry.name.to_string_lossy().into_owned();
             let kind = rocks::file_kind(&name);
-            let passed_over =
-                matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash);
-            if passed_over || entry.kind != Inode::File {
+            if passed_over(&name, kind) || !matches!(entry.kind, Inode::File | Inode::Symlink) {
                 continue;
             }
             let Some(file) = files.get(name.as_str()) else {
                 return Err(changed(&self.path, &format!("{name} appeared")));
             };
+            // Of a link, the link itself: what a mount shows below a checkpoint never changes.
+            let before = file.link.as_ref().map_or(&file.stat, |l| &l.stat);
             match self.dir.stat(&name).map_err(from_local)? {
-                Some(now) if now.unchanged(&file.stat) => seen += 1,
+                Some(now) if now.unchanged(before) => seen += 1,
                 _ => return Err(changed(&self.path, &format!("{name} was written to"))),
             }
         }
@@ -323,6 +341,9 @@ impl Scan {
     /// # Errors
     /// When it cannot be opened or is another one now.
     pub fn open(&self, file: &ScannedFile) -> Result<File> {
+        if let Some(link) = &file.link {
+            return link.open(&file.name, &file.stat);
+        }
         let opened = self.dir.open_file(&file.name).map_err(from_local)?;
         let now = FileStat::of(&opened)
             .map_err(|e| Error::with_source(Kind::Other, format!("cannot look at {}: {e}", file.name), e))?;

@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::ahead::Ahead;
 use super::base::BaseIndex;
+use super::origin::{self, Origin};
 use super::pack::{self, Content};
 use super::plan::{Decision, decide};
 use super::scan::{Scan, scan};
@@ -84,6 +85,20 @@ pub fn open(
     detached: bool,
 ) -> Result<Opened> {
     session.ready_to_write()?;
+    let origin = origin::of(session, job, None)?;
+    open_from(session, job, number, expected, (kind, detached), origin)
+}
+
+fn open_from(
+    session: &Session,
+    job: &Name,
+    number: Option<CheckpointNumber>,
+    expected: Vec<ExpectedOperator>,
+    (kind, detached): (CheckpointKind, bool),
+    origin: Option<Origin>,
+) -> Result<Opened> {
+    session.ready_to_write()?;
+    let (restored_from, pinned) = origin.map(|o| (Some(o.base), o.pin)).unwrap_or_default();
     let uids: std::io::Result<Vec<Uid>> = (0..limits::OPEN_TRIES).map(|_| Uid::random()).collect();
     let plan = OpenPlan {
         job: job.clone(),
@@ -94,8 +109,8 @@ pub fn open(
         expected,
         kind,
         detached,
-        restored_from: None,
-        pinned: Vec::new(),
+        restored_from,
+        pinned: pinned.into_iter().collect(),
         opened_ms: now_ms(),
     };
     let opened = driver::run(&session.store, lifecycle::open::Open::new(plan))?;
@@ -166,7 +181,8 @@ pub fn snapshot_scanned(
         // A remote store stages nothing.
         let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, scanned)));
         let ahead = || ahead.and_then(|a| a.join().ok()).unwrap_or_default();
-        let opened = open(session, &request.job, request.number, expected, request.kind, false)?;
+        let origin = origin::of(session, &request.job, Some(scanned))?;
+        let opened = open_from(session, &request.job, request.number, expected, (request.kind, false), origin)?;
         let number = opened.number;
         let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
         let stored = store_directory(session, scanned, ahead, &opened.intent, &opened.bases, &task, progress);

@@ -200,7 +200,7 @@ impl<'a> Transfer<'a> {
         if !file.immutable() {
             return self.store_mutable(scope, file, &opened);
         }
-        let record = file.record;
+        let record = file.recorded(self.session.store_id);
         let size = file.stat.size;
         // What an attempt before has stored, or a base most probably has (a copied database), is only read.
         let placed = record.map(|digest| self.place(digest, size)).transpose()?;

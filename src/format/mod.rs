@@ -2,9 +2,10 @@
 //!
 //! Metadata objects are two lines of JSON, a [`header`] and the body that it covers. What the bodies hold:
 //! [`intent`], [`task`] (the task manifest), [`outcome`] (with the checkpoint manifest) and the small [`records`].
-//! A [`bundle`] packs the small files of a subtask's snapshot. [`rocks`] reads what RocksDB stores about its own files.
+//! A [`bundle`] packs the small files of a subtask's snapshot. A [`clone`] has a record of its own on the local disk. [`rocks`] reads what RocksDB stores about its own files.
 
 pub mod bundle;
+pub mod clone;
 pub mod header;
 pub mod intent;
 pub mod outcome;

@@ -61,6 +61,11 @@ impl LocalError {
         }
     }
 
+    /// What is needed is away for now.
+    pub(crate) fn away(what: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
+        Self { what, path: path.as_ref().to_owned(), source, remedy: None, kind: Some(Kind::Unavailable) }
+    }
+
     #[must_use]
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());

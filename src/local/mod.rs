@@ -4,6 +4,7 @@
 //! visible whole or not at all ([`publish`]), and an fsync that failed is never tried again: the kernel
 //! may have dropped the dirty pages, and the second call would lie.
 
+pub mod clone_mark;
 pub mod dir;
 mod error;
 pub mod identity;
@@ -11,6 +12,7 @@ pub mod link;
 pub mod lock;
 pub mod mount;
 pub mod mounts;
+pub mod own_mount;
 pub mod process;
 pub mod publish;
 pub mod rocks_lock;

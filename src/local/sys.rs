@@ -37,6 +37,12 @@ pub(super) fn openat(dir: BorrowedFd<'_>, name: &CStr, flags: libc::c_int, mode:
     retry(|| unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC, mode) }).map(own)
 }
 
+/// open(2) that only finds what a path names: no FUSE daemon is told of an open, no last symlink is followed.
+pub(super) fn open_path(path: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: `path` is NUL-terminated.
+    retry(|| unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) }).map(own)
+}
+
 /// openat2(2) that stays below `dir` and follows no symlink.
 pub(super) fn open_beneath(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: `open_how` is plain numbers, for which zero is a valid value.

@@ -1,6 +1,6 @@
 //! Extended attributes, by descriptor and, without following symlinks, by path.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -76,6 +76,16 @@ pub fn remove(file: impl AsFd, attribute: &str) -> io::Result<bool> {
         Err(e) if e.raw_os_error() == Some(libc::ENODATA) => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+/// The value of an attribute of what a path leads to; nothing when it has none of that name.
+pub(super) fn get_at(path: &OsStr, attribute: &str) -> io::Result<Option<Vec<u8>>> {
+    let c = sys::cstr(path)?;
+    let name = name(attribute)?;
+    read(|buffer| {
+        // SAFETY: both strings are NUL-terminated; the kernel writes at most `buffer.len()` bytes.
+        unsafe { libc::getxattr(c.as_ptr(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) }
+    })
 }
 
 /// The value of an attribute of what a path names, of a symlink itself.

@@ -1,15 +1,13 @@
 //! Copy: a checkpoint or a subtask as ordinary files, every byte verified on its way.
-//!
-//! Everything is written into a directory beside the target and renamed at the end, so that a copy that was cut off is never taken for a whole one.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
-use super::select::task_manifest;
+use super::layout::{self, Layout};
+use super::target::{self, Target};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
@@ -25,16 +23,12 @@ pub struct CopyReport {
     pub files: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Those of files that the cache had; the others were fetched.
+    pub cached_bytes: u64,
     /// Seconds.
     pub seconds: f64,
     /// RocksDB directories that can be opened now.
     pub databases: Vec<PathBuf>,
-}
-
-struct Job {
-    manifest: Arc<TaskManifest>,
-    file: FileEntry,
-    below: PathBuf,
 }
 
 /// Copies subtasks of a checkpoint to a directory that does not exist or is empty. A single subtask that is nothing but a RocksDB directory
@@ -50,109 +44,41 @@ pub fn copy(
     progress: &dyn Progress,
 ) -> Result<CopyReport> {
     let begun = Instant::now();
-    let (parent, name) = free_target(target)?;
-    let manifests =
-        driver::parallel(subtasks.to_vec(), |s| Ok::<_, Error>((s, task_manifest(session, checkpoint, s)?)))?;
-    let plain = match manifests.as_slice() {
-        [(_, one)] => one.files.iter().all(|f| f.path.db_file().is_some()),
-        _ => false,
-    };
-    let mut jobs = Vec::new();
-    let mut databases = Vec::new();
-    for (entry, manifest) in manifests {
-        let home =
-            if plain { PathBuf::new() } else { PathBuf::from(entry.operator.as_str()).join(entry.subtask.to_string()) };
-        if manifest.files.iter().any(|f| f.path.db_file() == Some("CURRENT")) {
-            databases.push(target.join(if plain { home.clone() } else { home.join("db") }));
-        }
-        for file in &manifest.files {
-            let below = match file.path.db_file() {
-                Some(name) if plain => PathBuf::from(name),
-                _ => home.join(file.path.as_str()),
-            };
-            jobs.push(Job { manifest: Arc::clone(&manifest), file: file.clone(), below });
-        }
-    }
-    let bytes = jobs.iter().map(|j| j.file.size).sum();
-    let files = jobs.len() as u64;
+    let free = Target::free(target)?;
+    let layout = Layout::of(session, checkpoint, subtasks)?;
+    let (files, bytes) = layout.size();
     progress.plan(files, bytes);
     progress.phase("copy");
-    let random = Uid::random().map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?;
-    let staging_name = format!(".{name}.restore-{random}");
-    let staging = parent.create_sub(&staging_name, 0o700)?;
-    let result = fill(session, &staging, jobs, progress).and_then(|()| {
-        staging.sync()?;
-        parent.rename(&staging_name, &parent, &name)?;
-        Ok(parent.sync()?)
-    });
-    if let Err(e) = result {
-        // Nothing but what this call wrote is in there.
-        if let Err(second) = std::fs::remove_dir_all(staging.path()) {
-            log::warn!("{} is left behind: {second}", staging.path().display());
+    let mut cached_bytes = 0u64;
+    for laid in &layout.files {
+        if session.cache.open_complete(&laid.file.digest, laid.file.size)?.is_some() {
+            cached_bytes = cached_bytes.saturating_add(laid.file.size);
         }
+    }
+    let random = Uid::random().map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?;
+    let staging_name = format!(".{}.restore-{random}", free.name);
+    let staging = free.parent.create_sub(&staging_name, 0o700)?;
+    let filled = fill(session, &staging, &layout, progress).and_then(|()| free.publish(&staging_name));
+    if let Err(e) = filled {
+        target::clean(staging.path());
         return Err(e);
     }
-    Ok(CopyReport { files, bytes, seconds: begun.elapsed().as_secs_f64(), databases })
+    let databases = layout.databases.iter().map(|d| target.join(d)).collect();
+    Ok(CopyReport { files, bytes, cached_bytes, seconds: begun.elapsed().as_secs_f64(), databases })
 }
 
-/// The directory that the target lies in, and its name there.
-fn free_target(target: &Path) -> Result<(Dir, String)> {
-    let invalid = |why: &str| Error::new(Kind::Invalid, format!("{}: {why}", target.display()));
-    let name =
-        target.file_name().and_then(|n| n.to_str()).ok_or_else(|| invalid("name a new directory for the copy"))?;
-    if let Ok(meta) = std::fs::symlink_metadata(target) {
-        if !meta.is_dir() {
-            return Err(invalid("it exists and is not a directory: name a new one"));
-        }
-        let list = Dir::open(target)?.list()?;
-        if !list.is_empty() {
-            return Err(invalid("it is not empty, and nothing is ever written over: name a new directory"));
-        }
-    }
-    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !parent.exists() {
-        return Err(Error::new(
-            Kind::NotFound,
-            format!("{}: there is no such directory to copy into: create it first", parent.display()),
-        ));
-    }
-    Ok((Dir::open(parent)?, name.to_owned()))
-}
-
-fn fill(session: &Session, staging: &Dir, jobs: Vec<Job>, progress: &dyn Progress) -> Result<()> {
-    let mut dirs: Vec<PathBuf> = jobs.iter().filter_map(|j| j.below.parent()).map(Path::to_path_buf).collect();
-    dirs.sort();
-    dirs.dedup();
-    for dir in &dirs {
-        let mut at = staging.try_clone()?;
-        for part in dir {
-            at = at.create_sub(part, 0o755)?;
-        }
-    }
-    // Bundles once, before many threads ask for their sections.
-    let mut manifests: Vec<&Arc<TaskManifest>> = jobs.iter().map(|j| &j.manifest).collect();
-    manifests.dedup_by(|a, b| Arc::ptr_eq(a, b));
-    for manifest in manifests {
-        match session.cache.fetch_bundles(&session.store, manifest) {
-            // They only save requests: what the cache has no room for is read from the store.
-            Err(e) if e.is_no_space() => log::warn!("the cache is full, every file is read from the store: {e}"),
-            other => other?,
-        }
-    }
-    driver::parallel(jobs, |job| {
-        let (dir, name) = (job.below.parent().unwrap_or(Path::new("")), job.below.file_name().unwrap_or_default());
-        let home = if dir.as_os_str().is_empty() { staging.try_clone()? } else { staging.sub_path(dir)? };
-        let out = home.create_file(name, 0o644)?;
-        write_verified(session, &job.manifest, &job.file, &out, &home.path().join(name))?;
-        progress.advance(job.file.size);
+fn fill(session: &Session, staging: &Dir, layout: &Layout, progress: &dyn Progress) -> Result<()> {
+    let dirs = layout.directories();
+    layout::make(staging, &dirs)?;
+    layout.fetch_bundles(session)?;
+    driver::parallel(layout.files.iter().collect(), |laid| {
+        let home = laid.home(staging)?;
+        let out = home.create_file(laid.name(), 0o644)?;
+        write_verified(session, &laid.manifest, &laid.file, &out, &home.path().join(laid.name()))?;
+        progress.advance(laid.file.size);
         Ok::<_, Error>(())
     })?;
-    for dir in &dirs {
-        if !dir.as_os_str().is_empty() {
-            staging.sub_path(dir)?.sync()?;
-        }
-    }
-    Ok(())
+    layout::sync(staging, &dirs)
 }
 
 fn disk(path: &Path, e: std::io::Error) -> Error {
@@ -162,7 +88,7 @@ fn disk(path: &Path, e: std::io::Error) -> Error {
 }
 
 /// Writes a file from the cache's copy or straight from the store, and compares its digest.
-fn write_verified(session: &Session, manifest: &TaskManifest, file: &FileEntry, out: &File, path: &Path) -> Result<()> {
+pub(super) fn write_verified(session: &Session, manifest: &TaskManifest, file: &FileEntry, out: &File, path: &Path) -> Result<()> {
     if let Some(local) = session.cache.open_complete(&file.digest, file.size)? {
         let cloned = local::link::reflink(&local, out).map_err(|e| disk(path, e))?;
         let digest = if cloned {

@@ -1,10 +1,14 @@
 //! From a checkpoint to a running database, and the questions that people ask before: what is in it, is it whole.
 
+pub mod clone;
 mod composed;
 pub mod copy;
 pub mod inspect;
+mod layout;
 pub mod select;
+mod target;
 pub mod verify;
 
+pub use clone::{CloneReport, CloneRequest, clone};
 pub use copy::{CopyReport, copy};
 pub use select::Selection;

@@ -7,6 +7,7 @@ use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, IteratorMode, WriteBatch
 
 use super::error::StateError;
 use super::options::DatabaseOptions;
+use crate::local::own_mount;
 
 /// A key and its value.
 pub type Pair = (Box<[u8]>, Box<[u8]>);
@@ -32,6 +33,7 @@ impl Database {
         if !options.create {
             must_exist(path)?;
         }
+        mount_answers(path)?;
         let db = DB::open_cf_descriptors(&options.to_rocksdb(), path, descriptors(families, options));
         db.map(|db| Self { db, path: path.to_owned() }).map_err(|e| StateError::rocksdb("open", path, e))
     }
@@ -43,6 +45,7 @@ impl Database {
     /// When it is not there, lacks one of the families, or is damaged.
     pub fn open_read_only(path: &Path, families: &[&str], options: &DatabaseOptions) -> Result<Self, StateError> {
         must_exist(path)?;
+        mount_answers(path)?;
         // Complete checkpoints may bring a WAL along; RocksDB replays it in memory.
         let fail_on_wal = false;
         let families = descriptors(families, options);
@@ -113,6 +116,21 @@ impl Database {
 /// The binding makes the directory whatever the options say.
 fn must_exist(path: &Path) -> Result<(), StateError> {
     if path.join("CURRENT").exists() { Ok(()) } else { Err(StateError::Missing { path: path.to_owned() }) }
+}
+
+/// RocksDB calls the tables of a clone whose mount is away lost, and a repair would drop them: it is never let near them.
+fn mount_answers(path: &Path) -> Result<(), StateError> {
+    match own_mount::dangling(path) {
+        Ok(mut away) => match away.pop() {
+            Some((link, target, e)) => {
+                let source = own_mount::away_error(&link, &target, e);
+                Err(StateError::MountAway { path: path.to_owned(), source })
+            }
+            None => Ok(()),
+        },
+        // What is wrong with the directory itself, RocksDB says.
+        Err(_) => Ok(()),
+    }
 }
 
 fn descriptors(families: &[&str], options: &DatabaseOptions) -> Vec<ColumnFamilyDescriptor> {

@@ -17,6 +17,14 @@ pub enum StateError {
         /// RocksDB's words.
         source: rocksdb::Error,
     },
+    /// A clone's files are on a mount that is away.
+    #[error("cannot open the database in {}: {source}", path.display())]
+    MountAway {
+        /// The database's directory.
+        path: PathBuf,
+        /// Which file, and what to do.
+        source: crate::local::LocalError,
+    },
     /// There is no database.
     #[error("there is no RocksDB database in {} (it has no file CURRENT)", path.display())]
     Missing {
@@ -62,6 +70,7 @@ impl StateError {
         match self {
             Self::RocksDb { source, .. } => kind_of(source),
             Self::Missing { .. } => Kind::NotFound,
+            Self::MountAway { source, .. } => source.kind(),
             Self::NoFamily { .. } | Self::Overflow { .. } => Kind::Invalid,
             Self::NotACount { .. } => Kind::Damage,
         }

@@ -9,7 +9,7 @@ use super::View;
 use super::error::ViewError;
 use super::job::now_ms;
 use super::source::{Free, Listed, Listing, Source};
-use crate::cache::{Cache, CacheError};
+use crate::cache::{Cache, CacheError, Session};
 use crate::error::Kind;
 use crate::format::records::{PinHolder, PinRecord};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
@@ -58,6 +58,10 @@ impl Live {
 }
 
 impl Source for Live {
+    fn store_id(&self) -> Option<Uid> {
+        self.store.get().copied().flatten()
+    }
+
     fn jobs(&self) -> Result<Vec<Name>, ViewError> {
         self.same_store()?;
         Ok(self.catalog.jobs()?)
@@ -135,5 +139,13 @@ impl View {
     #[must_use]
     pub fn of_store(catalog: Catalog, cache: Cache) -> Self {
         Self::new(Live { catalog, cache, store: OnceLock::new(), said: DashSet::new() })
+    }
+
+    /// The view of a store that was opened before, with its cache. It says from the first which store it is.
+    #[must_use]
+    pub fn of_session(session: &Session) -> Self {
+        let store = OnceLock::from(Some(session.store_id));
+        let (catalog, cache) = (session.catalog.clone(), session.cache.clone());
+        Self::new(Live { catalog, cache, store, said: DashSet::new() })
     }
 }

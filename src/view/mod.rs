@@ -374,7 +374,7 @@ impl View {
         self.0.open(ino)
     }
 
-    /// The value of an extended attribute: `user.ckptfs.` and `digest`, `size`, `residency`, `refs`, `listed`.
+    /// The value of an extended attribute: `user.ckptfs.` and `digest`, `size`, `residency`, `refs`, `listed`, `store`.
     ///
     /// # Errors
     /// [`ViewError::NoData`] for other `user.` attributes, [`ViewError::NotSupported`] for other namespaces.

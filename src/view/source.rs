@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::error::ViewError;
 use crate::format::{CheckpointManifest, FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::PinRef;
-use crate::types::{CheckpointNumber, Digest, Name};
+use crate::types::{CheckpointNumber, Digest, Name, Uid};
 
 /// A completed checkpoint, as a listing found it.
 #[derive(Debug, Clone)]
@@ -40,6 +40,11 @@ pub struct Free {
 
 /// Where checkpoints and their files come from.
 pub trait Source: Send + Sync + 'static {
+    /// The store's id, where it is known. Never asks the store.
+    fn store_id(&self) -> Option<Uid> {
+        None
+    }
+
     /// The jobs that the store has now. Asks the store.
     ///
     /// # Errors

@@ -39,6 +39,8 @@ impl Core {
         let value = match &node {
             Node::Root => match name {
                 "listed" => self.jobs_listed_ms().map(civil),
+                // Tells who follows a link into the mount whether its digests may be believed.
+                "store" => self.source.store_id().map(|id| id.to_string()),
                 // Tells `umount` which process to wait for.
                 "daemon" => Some(std::process::id().to_string()),
                 _ => None,
