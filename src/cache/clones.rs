@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(cache.clones().unwrap().len(), 2);
         cache.forget_clone(b.nonce).unwrap();
         cache.forget_clone(b.nonce).unwrap();
-        assert_eq!(cache.clones().unwrap(), [a.clone()]);
+        assert_eq!(cache.clones().unwrap(), std::slice::from_ref(&a));
         // A note that was damaged is nobody's, and does not keep others from being read.
         std::fs::write(temp.path().join("c/clones").join(file(b.nonce)), b"{}").unwrap();
         std::fs::copy(

@@ -26,6 +26,7 @@ mod error;
 mod evict;
 mod fetch;
 mod flight;
+pub mod gone;
 mod link;
 mod manifest;
 mod open;

@@ -100,7 +100,10 @@ fn run_clone(
         );
     }
     let pin = report.pin.key();
-    words::tell(context.quiet, &format!("pinned by {pin}, for as long as the directory is there; `ckptfs unpin` ends that"));
+    words::tell(
+        context.quiet,
+        &format!("pinned by {pin}, for as long as the directory is there; `ckptfs unpin` ends that"),
+    );
     if context.json {
         words::json(&json!({
             "job": checkpoint.job.as_str(),

@@ -37,7 +37,8 @@ impl<'a> Ahead<'a> {
     pub fn look(session: &'a Session, scan: &Scan) -> Self {
         let mut bytes = 0_u64;
         let mut new = Vec::new();
-        for file in scan.files.iter().filter(|f| f.immutable() && own_blob(f) && f.record.is_none() && f.link.is_none()) {
+        for file in scan.files.iter().filter(|f| f.immutable() && own_blob(f) && f.record.is_none() && f.link.is_none())
+        {
             if bytes >= limits::READ_AHEAD {
                 break;
             }

@@ -26,8 +26,7 @@ pub struct Origin {
 impl From<CloneMark> for Origin {
     fn from(mark: CloneMark) -> Self {
         let base = BaseRef { job: mark.job.clone(), number: mark.number, uid: mark.uid };
-        let pin = PinRef { job: mark.job, number: mark.number, holder: mark.holder, nonce: mark.nonce };
-        Self { base, pin: Some(pin) }
+        Self { base, pin: Some(PinRef::from(&mark)) }
     }
 }
 

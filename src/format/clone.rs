@@ -138,7 +138,9 @@ mod tests {
         let mark = mark();
         assert_eq!(CloneMark::decode(&mark.encode()).unwrap(), mark);
         let text = String::from_utf8(mark.encode()).unwrap();
-        for bad in [text.replace("\"format\":1", "\"format\":2"), text.replace("\"number\":3", "\"number\":0"), String::new()] {
+        for bad in
+            [text.replace("\"format\":1", "\"format\":2"), text.replace("\"number\":3", "\"number\":0"), String::new()]
+        {
             assert!(CloneMark::decode(bad.as_bytes()).is_err(), "{bad}");
         }
         let long = [text.into_bytes(), vec![b' '; limits::CLONE_MARK_LEN]].concat();

@@ -152,7 +152,8 @@ pub fn dangling(directory: &Path) -> Result<Vec<(PathBuf, PathBuf, io::Error)>> 
     let dir = super::Dir::open(directory)?;
     let mut out: Vec<(PathBuf, PathBuf, io::Error)> = Vec::new();
     let mut asked: Vec<PathBuf> = Vec::new();
-    let table = |name: &OsStr| name.to_str().is_some_and(|n| matches!(file_kind(n), Table::Sst(_) | Table::BlobFile(_)));
+    let table =
+        |name: &OsStr| name.to_str().is_some_and(|n| matches!(file_kind(n), Table::Sst(_) | Table::BlobFile(_)));
     for entry in dir.list()?.into_iter().filter(|e| e.kind == super::FileKind::Symlink && table(&e.name)) {
         let target = dir.read_link(&entry.name)?;
         // One of each directory tells: a mount is there or is not.

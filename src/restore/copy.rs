@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::layout::{self, Layout};
-use super::target::{self, Target};
-use crate::cache::Session;
+use super::target::Target;
+use crate::cache::{Session, gone};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
@@ -60,7 +60,7 @@ pub fn copy(
     let staging = free.parent.create_sub(&staging_name, 0o700)?;
     let filled = fill(session, &staging, &layout, progress).and_then(|()| free.publish(&staging_name));
     if let Err(e) = filled {
-        target::clean(staging.path());
+        gone::remove(staging.path());
         return Err(e);
     }
     let databases = layout.databases.iter().map(|d| target.join(d)).collect();
@@ -88,7 +88,13 @@ fn disk(path: &Path, e: std::io::Error) -> Error {
 }
 
 /// Writes a file from the cache's copy or straight from the store, and compares its digest.
-pub(super) fn write_verified(session: &Session, manifest: &TaskManifest, file: &FileEntry, out: &File, path: &Path) -> Result<()> {
+pub(super) fn write_verified(
+    session: &Session,
+    manifest: &TaskManifest,
+    file: &FileEntry,
+    out: &File,
+    path: &Path,
+) -> Result<()> {
     if let Some(local) = session.cache.open_complete(&file.digest, file.size)? {
         let cloned = local::link::reflink(&local, out).map_err(|e| disk(path, e))?;
         let digest = if cloned {

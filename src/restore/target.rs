@@ -68,13 +68,3 @@ impl Target {
         Ok(self.parent.sync()?)
     }
 }
-
-/// Removes what was not finished. Nothing but what this program wrote is in there.
-pub(super) fn clean(staging: &Path) {
-    match std::fs::remove_dir_all(staging) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            log::warn!("{} is left behind: {e}", staging.display());
-        }
-        _ => {}
-    }
-}

@@ -2,10 +2,9 @@
 //! the mount, where a file is fetched when it is opened. RocksDB never writes to a table, so its own compactions replace the links one by one.
 //!
 //! The clone pins its checkpoint: its links need the blobs, and its next snapshot reuses them. The pin is noted in the cache before it is
-//! created, and stands in the clone: so that one whose clone never came to be, or is gone, is found ([`gone`]).
+//! created, and stands in the clone: so that one whose clone never came to be, or is gone, is found ([`crate::cache::gone`]).
 
 mod build;
-pub mod gone;
 mod plan;
 mod reach;
 
@@ -13,16 +12,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::layout::{self, Layout};
-use super::target::{self, Target};
+use super::target::Target;
+use crate::cache::gone::{self, place_of, staging_name};
+#[doc(inline)]
+pub use crate::cache::gone::{drop_gone, settled_or_gone};
 use crate::cache::{Making, Session};
 use crate::error::{Error, Kind, Result};
-use crate::format::clone::{CLONE_MARK, CloneMark, CloneOf, Place};
-use crate::format::records::PinHolder;
 use crate::format::SubtaskEntry;
+use crate::format::clone::{CLONE_MARK, CloneMark, CloneOf};
+use crate::format::records::PinHolder;
 use crate::lifecycle::pin::{Pin, PinRef, Unpin};
 use crate::lifecycle::{Checkpoint, driver};
 use crate::local::dir::Dir;
-use crate::local::identity::FileStat;
 use crate::local::{Durability, process};
 use crate::types::{Epoch, KeyParts, Name, Prefix, Progress, RecordKind, Uid};
 
@@ -128,7 +129,11 @@ pub fn clone(
         mount: plan.mount.filter(|_| built.symlinked.files > 0).map(|m| m.point),
         pin,
         seconds: begun.elapsed().as_secs_f64(),
-        databases: layout.databases.iter().map(|d| if d.as_os_str().is_empty() { request.directory.clone() } else { request.directory.join(d) }).collect(),
+        databases: layout
+            .databases
+            .iter()
+            .map(|d| if d.as_os_str().is_empty() { request.directory.clone() } else { request.directory.join(d) })
+            .collect(),
     })
 }
 
@@ -171,7 +176,11 @@ impl Owner {
         }
         let give = |dir: &Dir| {
             process::fchown(dir, self.uid, self.gid).map_err(|e| {
-                Error::with_source(Kind::Permission, format!("cannot give {} to its owner: {e}", dir.path().display()), e)
+                Error::with_source(
+                    Kind::Permission,
+                    format!("cannot give {} to its owner: {e}", dir.path().display()),
+                    e,
+                )
             })
         };
         for dir in dirs {
@@ -179,10 +188,6 @@ impl Owner {
         }
         give(root)
     }
-}
-
-fn place_of(stat: &FileStat) -> Place {
-    Place { ino: stat.ino, born: stat.btime }
 }
 
 /// A clone that is being made. Dropped before it is done, it takes away all that it made.
@@ -194,11 +199,6 @@ struct Half<'a> {
     making: Option<Making<'a>>,
     pinned: bool,
     done: bool,
-}
-
-/// The name of a clone's directory while it is made.
-fn staging_name(name: &str, nonce: Uid) -> String {
-    format!(".{name}.clone-{nonce}")
 }
 
 impl<'a> Half<'a> {
@@ -215,7 +215,10 @@ impl<'a> Half<'a> {
             path.to_str().map(str::to_owned).ok_or_else(|| {
                 Error::new(
                     Kind::Invalid,
-                    format!("{}: its pin must say where a clone is: name a directory whose path is UTF-8", path.display()),
+                    format!(
+                        "{}: its pin must say where a clone is: name a directory whose path is UTF-8",
+                        path.display()
+                    ),
                 )
             })
         };
@@ -226,7 +229,7 @@ impl<'a> Half<'a> {
         let places = match placed {
             Ok(places) => places,
             Err(e) => {
-                target::clean(staging.path());
+                gone::remove(staging.path());
                 return Err(e.into());
             }
         };
@@ -251,7 +254,7 @@ impl<'a> Half<'a> {
     }
 
     fn pin_ref(&self) -> PinRef {
-        pin_of(&self.mark)
+        PinRef::from(&self.mark)
     }
 
     fn pin(&mut self, session: &Session, epoch: Epoch) -> Result<()> {
@@ -296,7 +299,7 @@ impl Drop for Half<'_> {
         if self.done {
             return;
         }
-        target::clean(self.staging.path());
+        gone::remove(self.staging.path());
         if self.pinned
             && let Err(e) = driver::run(&self.session.store, Unpin::new(vec![self.pin_ref()]))
         {
@@ -310,10 +313,4 @@ impl Drop for Half<'_> {
             log::warn!("{e}");
         }
     }
-}
-
-/// The pin that a clone's record names.
-#[must_use]
-pub fn pin_of(mark: &CloneMark) -> PinRef {
-    PinRef { job: mark.job.clone(), number: mark.number, holder: mark.holder, nonce: mark.nonce }
 }

@@ -53,7 +53,8 @@ impl Plan {
         owner: Owner,
         mount: Option<&Path>,
     ) -> Result<Self> {
-        let mut plan = Self { ways: Vec::with_capacity(layout.files.len()), mount: None, unlinkable: Amount::default() };
+        let mut plan =
+            Self { ways: Vec::with_capacity(layout.files.len()), mount: None, unlinkable: Amount::default() };
         let mut links_work = None;
         let mut lacking = Vec::new();
         for laid in &layout.files {

@@ -30,7 +30,9 @@ fn given_mount(all: &[OwnMount], path: &Path) -> Result<OwnMount> {
         let shown = path.display();
         Error::new(
             Kind::Invalid,
-            format!("{shown} is no ckptfs mount of yours or root's: name the mount point, after `ckptfs mount {shown}`"),
+            format!(
+                "{shown} is no ckptfs mount of yours or root's: name the mount point, after `ckptfs mount {shown}`"
+            ),
         )
     })
 }
@@ -68,7 +70,9 @@ fn check(session: &Session, mount: &OwnMount, owner: Owner) -> Result<()> {
         Answer::Store(Some(_)) => Err(Error::new(Kind::Invalid, format!("the mount {point} shows another store"))),
         Answer::Store(None) => Err(Error::new(
             Kind::Unsupported,
-            format!("the mount {point} does not say which store it shows: unmount and mount it again with this version"),
+            format!(
+                "the mount {point} does not say which store it shows: unmount and mount it again with this version"
+            ),
         )),
         Answer::Away(why) => Err(Error::new(
             Kind::Unavailable,
