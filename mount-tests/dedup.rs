@@ -4,38 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use ckptfs::types::Digest;
 
-use crate::tool::{Desk, Said, database, load, tool, walk};
+use crate::tool::{Desk, counted, database, load, stored_bytes, tool, walk};
 
 const CHECKPOINTS: u64 = 10;
 /// Keys of one increment: an SST of about 8 MiB.
 const KEYS: u64 = 36_000;
 
-/// Runs a snapshot to its end and says how many bytes it read by system calls, as the kernel counted: `rchar` of the
-/// process that has ended and is not yet reaped, so that nothing is missed.
+/// Runs a snapshot to its end and says how many bytes it read by system calls.
 fn snapshot_and_read(desk: &Desk, db: &Path) -> (String, u64) {
     let args = ["snapshot".as_ref(), "--job".as_ref(), "app".as_ref(), db.as_os_str()];
-    let mut command = desk.command(&args);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let id = child.id();
-    // SAFETY: zeroed numbers are a valid siginfo_t, which outlives the call; WNOWAIT leaves the child to be reaped below.
-    let waited = unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        libc::waitid(libc::P_PID, id, &raw mut info, libc::WEXITED | libc::WNOWAIT)
-    };
-    assert_eq!(waited, 0, "{}", std::io::Error::last_os_error());
-    let io = fs::read_to_string(format!("/proc/{id}/io")).unwrap();
-    let rchar = io.lines().find_map(|l| l.strip_prefix("rchar: ")).unwrap().parse().unwrap();
-    let said: Said = child.wait_with_output().unwrap().into();
-    (said.ok().trim().to_owned(), rchar)
-}
-
-fn stored_bytes(desk: &Desk) -> u64 {
-    let blobs = desk.path("store/blobs");
-    if blobs.exists() { walk(&blobs).iter().map(|p| fs::metadata(p).unwrap().len()).sum() } else { 0 }
+    let (said, read) = counted(&mut desk.command(&args));
+    (said.ok().trim().to_owned(), read)
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod bad_place;
 mod bad_source;
 mod bad_store;
 mod clients;
+mod clone;
 mod dedup;
 #[cfg(feature = "rocksdb")]
 mod demo;

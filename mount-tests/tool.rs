@@ -159,6 +159,28 @@ impl Drop for Desk {
     }
 }
 
+/// Runs a command to its end and says how many bytes it read by system calls, as the kernel counted: `rchar` of the process that has ended
+/// and is not yet reaped, so that nothing is missed.
+pub fn counted(command: &mut Command) -> (Said, u64) {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id();
+    // SAFETY: zeroed numbers are a valid siginfo_t, which outlives the call; WNOWAIT leaves the child to be reaped below.
+    let waited = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        libc::waitid(libc::P_PID, id, &raw mut info, libc::WEXITED | libc::WNOWAIT)
+    };
+    assert_eq!(waited, 0, "{}", std::io::Error::last_os_error());
+    let io = fs::read_to_string(format!("/proc/{id}/io")).unwrap();
+    let rchar = io.lines().find_map(|l| l.strip_prefix("rchar: ")).unwrap().parse().unwrap();
+    (child.wait_with_output().unwrap().into(), rchar)
+}
+
+/// Bytes of all blobs in the desk's `file://` store.
+pub fn stored_bytes(desk: &Desk) -> u64 {
+    let blobs = desk.path("store/blobs");
+    if blobs.exists() { walk(&blobs).iter().map(|p| fs::metadata(p).unwrap().len()).sum() } else { 0 }
+}
+
 /// Runs one of RocksDB's own tools; what it prints.
 #[track_caller]
 pub fn tool(program: &str, args: &[&str]) -> String {

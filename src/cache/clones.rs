@@ -31,19 +31,41 @@ impl Drop for Making<'_> {
     }
 }
 
+impl Making<'_> {
+    /// Notes what became known of the clone since: its directory.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn note_again(&self, mark: &CloneMark) -> Result<()> {
+        self.cache.note(mark, true)
+    }
+}
+
+impl Inner {
+    fn note(&self, mark: &CloneMark, again: bool) -> Result<()> {
+        let name = file(mark.nonce);
+        if again {
+            self.clones.publish_replace(&name, &mark.encode(), 0o600, Durability::Full)?;
+        } else {
+            self.clones.publish_new(&name, &mark.encode(), 0o600, Durability::Full)?;
+        }
+        if let Some((uid, gid)) = self.give_to() {
+            crate::local::process::lchown_at(&self.clones, &name, uid, gid)?;
+        }
+        Ok(())
+    }
+}
+
 impl Cache {
-    /// Notes a clone that is about to be made, durably, before its pin is created: so that the pin of one that never came to be is found.
+    /// Notes a clone that is about to be made, durably, before its directory and its pin are: so that what is left of one that never came to
+    /// be is found.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn note_clone(&self, mark: &CloneMark) -> Result<Making<'_>> {
         let inner = &*self.inner;
         let lock = inner.lock(&inner.clones, &lock_file(mark.nonce))?;
-        let name = file(mark.nonce);
-        inner.clones.publish_new(&name, &mark.encode(), 0o600, Durability::Full)?;
-        if let Some((uid, gid)) = inner.give_to() {
-            crate::local::process::lchown_at(&inner.clones, &name, uid, gid)?;
-        }
+        inner.note(mark, false)?;
         Ok(Making { cache: inner, nonce: mark.nonce, lock })
     }
 

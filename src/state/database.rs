@@ -102,6 +102,15 @@ impl Database {
         Batch { database: self, writes: WriteBatch::default() }
     }
 
+    /// Compacts a column family: what it has is written into new SSTs, and the old ones are removed.
+    ///
+    /// # Errors
+    /// When the family was not opened. What fails on the disk, the next write tells.
+    pub fn compact(&self, family: &str) -> Result<(), StateError> {
+        self.db.compact_range_cf(self.family(family)?, None::<&[u8]>, None::<&[u8]>);
+        Ok(())
+    }
+
     /// RocksDB's own checkpoint: hard links of the SSTs and copies of the rest in a directory that must not exist. Memory is written
     /// to SSTs first, so no WAL is needed to open it.
     ///

@@ -5,27 +5,26 @@
 //! created, and stands in the clone: so that one whose clone never came to be, or is gone, is found ([`crate::cache::gone`]).
 
 mod build;
+mod half;
 mod plan;
 mod reach;
 
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use super::layout::{self, Layout};
 use super::target::Target;
-use crate::cache::gone::{self, place_of, staging_name};
+use crate::cache::Session;
+use crate::cache::gone;
 #[doc(inline)]
 pub use crate::cache::gone::{drop_gone, settled_or_gone};
-use crate::cache::{Making, Session};
 use crate::error::{Error, Kind, Result};
 use crate::format::SubtaskEntry;
-use crate::format::clone::{CLONE_MARK, CloneMark, CloneOf};
-use crate::format::records::PinHolder;
-use crate::lifecycle::pin::{Pin, PinRef, Unpin};
-use crate::lifecycle::{Checkpoint, driver};
+use crate::lifecycle::Checkpoint;
+use crate::lifecycle::pin::PinRef;
 use crate::local::dir::Dir;
-use crate::local::{Durability, process};
-use crate::types::{Epoch, KeyParts, Name, Prefix, Progress, RecordKind, Uid};
+use crate::local::process;
+use crate::types::{Epoch, KeyParts, Name, Prefix, Progress, RecordKind};
 
 /// Where a clone goes.
 #[derive(Debug, Clone)]
@@ -107,19 +106,20 @@ pub fn clone(
     let layout = Layout::of(session, checkpoint, subtasks)?;
     layout.fetch_bundles(session)?;
     let epoch = epoch_of(session, request.job.as_ref())?;
-    let mut half = Half::begin(session, checkpoint, &target, &layout, request.job.clone())?;
+    let mut half = half::Half::begin(session, checkpoint, &target, &layout, request.job.clone())?;
+    let staging = half.make(&target)?;
     let dirs = layout.directories();
-    layout::make(&half.staging, &dirs)?;
-    let plan = plan::Plan::new(session, &layout, &half.staging, owner, request.mount.as_deref())?;
-    half.pin(session, epoch)?;
+    layout::make(&staging, &dirs)?;
+    let plan = plan::Plan::new(session, &layout, &staging, owner, request.mount.as_deref())?;
+    half.pin(epoch)?;
     progress.phase("clone");
     let (files, bytes) = layout.size();
     progress.plan(files, bytes);
-    let built = build::build(session, &layout, &plan, &half.staging, owner, progress)?;
-    half.leave_marks(&layout, owner)?;
-    owner.give_tree(&half.staging, &dirs)?;
-    layout::sync(&half.staging, &dirs)?;
-    target.publish(&half.staging_name)?;
+    let built = build::build(session, &layout, &plan, &staging, owner, progress)?;
+    half.leave_marks(&staging, &layout, owner)?;
+    owner.give_tree(&staging, &dirs)?;
+    layout::sync(&staging, &dirs)?;
+    target.publish(&half.name)?;
     let pin = half.done();
     Ok(CloneReport {
         linked: built.linked,
@@ -187,130 +187,5 @@ impl Owner {
             give(&root.sub_path(dir)?)?;
         }
         give(root)
-    }
-}
-
-/// A clone that is being made. Dropped before it is done, it takes away all that it made.
-struct Half<'a> {
-    session: &'a Session,
-    staging: Dir,
-    staging_name: String,
-    mark: CloneMark,
-    making: Option<Making<'a>>,
-    pinned: bool,
-    done: bool,
-}
-
-impl<'a> Half<'a> {
-    fn begin(
-        session: &'a Session,
-        checkpoint: &Checkpoint,
-        target: &Target,
-        layout: &Layout,
-        job: Option<Name>,
-    ) -> Result<Self> {
-        let nonce = Uid::random().map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?;
-        let directory = target.absolute()?;
-        let text = |path: &Path| {
-            path.to_str().map(str::to_owned).ok_or_else(|| {
-                Error::new(
-                    Kind::Invalid,
-                    format!(
-                        "{}: its pin must say where a clone is: name a directory whose path is UTF-8",
-                        path.display()
-                    ),
-                )
-            })
-        };
-        let directory = text(&directory)?;
-        let staging_name = staging_name(&target.name, nonce);
-        let staging = target.parent.create_sub(&staging_name, 0o700)?;
-        let placed = staging.stat_self().and_then(|own| Ok((place_of(&own), place_of(&target.parent.stat_self()?))));
-        let places = match placed {
-            Ok(places) => places,
-            Err(e) => {
-                gone::remove(staging.path());
-                return Err(e.into());
-            }
-        };
-        let mut mark = CloneMark::new(CloneOf {
-            store: session.store_id,
-            checkpoint: (checkpoint.job.clone(), checkpoint.number, checkpoint.uid),
-            pin: (session.cache.id(), nonce),
-            directory,
-            places,
-        });
-        mark.runs = job;
-        mark.databases = layout.databases.iter().map(|d| d.to_string_lossy().into_owned()).collect();
-        mark.backends.clone_from(&layout.backends);
-        let mut half = Self { session, staging, staging_name, mark, making: None, pinned: false, done: false };
-        if let Some(there) = target.there.as_ref().filter(|t| t.mode & 0o777 != 0o700) {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(there.mode & 0o777);
-            let changed = std::fs::set_permissions(half.staging.path(), mode);
-            changed.map_err(|e| Error::with_source(Kind::Other, format!("cannot prepare the clone: {e}"), e))?;
-        }
-        half.making = Some(session.cache.note_clone(&half.mark)?);
-        Ok(half)
-    }
-
-    fn pin_ref(&self) -> PinRef {
-        PinRef::from(&self.mark)
-    }
-
-    fn pin(&mut self, session: &Session, epoch: Epoch) -> Result<()> {
-        let holder = PinHolder::Clone {
-            host: process::hostname(),
-            directory: self.mark.directory.clone(),
-            job: self.mark.runs.clone(),
-            epoch,
-        };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        // An answer that is lost may be that of a pin that is there.
-        self.pinned = true;
-        let uid = driver::run(&session.store, Pin::new(self.pin_ref(), holder, now))?;
-        if uid == self.mark.uid {
-            return Ok(());
-        }
-        let (job, number) = (&self.mark.job, self.mark.number);
-        Err(Error::new(Kind::Conflict, format!("{job}/{number} became another checkpoint meanwhile: try again")))
-    }
-
-    /// The clone's own record, where a snapshot of each of its databases looks for it.
-    fn leave_marks(&self, layout: &Layout, owner: Owner) -> Result<()> {
-        let text = self.mark.encode();
-        let leave = |dir: &Dir| {
-            dir.publish_new(CLONE_MARK, &text, 0o644, Durability::FileOnly)?;
-            owner.adopt(dir, std::ffi::OsStr::new(CLONE_MARK))
-        };
-        leave(&self.staging)?;
-        let below = layout.databases.iter().filter(|d| !d.as_os_str().is_empty());
-        below.map(|d| self.staging.sub_path(d)).try_for_each(|d| leave(&d?))
-    }
-
-    fn done(mut self) -> PinRef {
-        self.done = true;
-        self.pin_ref()
-    }
-}
-
-impl Drop for Half<'_> {
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        gone::remove(self.staging.path());
-        if self.pinned
-            && let Err(e) = driver::run(&self.session.store, Unpin::new(vec![self.pin_ref()]))
-        {
-            // The note stays: the next clone, or `gc`, takes the pin away.
-            log::warn!("the pin of a clone that was given up stays for now: {e}");
-            return;
-        }
-        if self.making.is_some()
-            && let Err(e) = self.session.cache.forget_clone(self.mark.nonce)
-        {
-            log::warn!("{e}");
-        }
     }
 }
