@@ -452,3 +452,86 @@ fn staging_of(desk: &Desk, name: &str) -> bool {
 fn pinned(pin: &Path, name: &str) -> bool {
     fs::read_to_string(pin).is_ok_and(|t| t.contains(&format!("/{name}\"")))
 }
+
+/// The checkpoint that a clone was made from is expired and swept around it ten times over, while the database works on, is restarted, loses
+/// its daemon by SIGKILL, and is carried to another host: another cache, another daemon, the same mount point.
+#[test]
+fn a_clone_lives_on_after_its_checkpoint_was_expired_and_swept() {
+    let desk = Desk::new();
+    let source = source(&desk);
+    let chk = desk.snapshot(&source);
+    let wanted = scanned(&source);
+    desk.mount("cold");
+    let from = format!("app/{chk}");
+    run(&desk, "cold", &["restore", &from, "clone", "--mount", "mnt", "--job", "app2"]).ok();
+    let clone = desk.path("clone");
+    // The source goes on, shares nothing with the clone any more, and its first checkpoint dies.
+    compact(&source);
+    let next = desk.snapshot(&source);
+    assert!(stored_bytes(&desk) > 12_000_000, "two generations of tables");
+    desk.ok(&["expire", &from]);
+    fs::remove_dir_all(desk.path("cache/files")).unwrap();
+    let mut cache = "cold";
+    for round in 1..=10 {
+        desk.ok(&["gc", "--delete", "--forget-all"]);
+        assert!(stored_bytes(&desk) > 12_000_000, "the pin keeps what the clone needs");
+        match round {
+            // The daemon is killed while the database is at rest, and started again.
+            3 => {
+                let pid = daemon(&desk);
+                Command::new("kill").args(["-9", &pid]).status().unwrap();
+                assert!(crate::kit::soon(|| !Path::new(&format!("/proc/{pid}/exe")).exists()));
+                run(&desk, cache, &["snapshot", "--job", "app2", "clone"])
+                    .fails(1, &["does not answer", "`ckptfs mount` it again"]);
+                desk.mount(cache);
+            }
+            // Another host: the directory was copied, links as links; another cache and daemon serve the same path.
+            6 => {
+                desk.unmount();
+                let moved = desk.path("moved");
+                crate::tool::copy_tree(&clone, &moved);
+                fs::remove_dir_all(desk.path("cold/files")).unwrap();
+                cache = "elsewhere";
+                desk.mount(cache);
+                assert_eq!(scanned(&moved), wanted);
+                put(&moved, "moved");
+                native_checkpoint(&moved, &desk.path("native-moved"));
+                snapshot_of_little(&desk, cache, "app3", &desk.path("native-moved"));
+            }
+            _ => {}
+        }
+        assert_eq!(scanned(&clone), wanted);
+        put(&clone, &format!("round-{round}"));
+        let native = desk.path(&format!("native-{round}"));
+        native_checkpoint(&clone, &native);
+        assert_eq!(tables(&native).symlinks, 3);
+        // The expired checkpoint is a base by the clone's pin, whichever cache the snapshot is taken with.
+        let which = if round == 1 { "cold" } else { cache };
+        let report = snapshot_of_little(&desk, which, "app2", if round % 2 == 0 { &clone } else { &native });
+        let taken = report["checkpoint"].as_str().unwrap();
+        let verified = desk.run(&["verify", "--json", "--read", &format!("app2/{taken}")]);
+        assert!(verified.ok().contains("\"findings\": []"));
+        assert!(!desk.ok(&["ls", "app"]).contains(&format!("{chk} ")), "it is out of sight");
+    }
+    // Its own checkpoints are whole without the clone: that goes, its pin is dropped by the host that made it, and the rest is swept.
+    compact(&clone);
+    assert_eq!(scanned(&clone), wanted);
+    fs::remove_dir_all(&clone).unwrap();
+    let before = stored_bytes(&desk);
+    run(&desk, "cold", &["gc", "--delete"]).ok();
+    assert!(pins(&desk).is_empty());
+    for job in ["app2", "app3"] {
+        desk.ok(&["expire", job, "--keep", "1"]);
+    }
+    run(&desk, "cold", &["gc", "--delete"]).ok();
+    assert!(stored_bytes(&desk) <= before);
+    assert!(desk.ok(&["verify", "--json", "--read"]).contains("\"findings\": []"));
+    assert!(desk.ok(&["ls", "app"]).contains(&next));
+    desk.unmount();
+}
+
+/// The process that serves the desk's mount.
+fn daemon(desk: &Desk) -> String {
+    let value = ckptfs::local::xattr::lget(&desk.path("mnt"), "user.ckptfs.daemon").unwrap().unwrap();
+    String::from_utf8(value).unwrap()
+}

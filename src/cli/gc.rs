@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ckptfs::cache::gone;
 use ckptfs::engine::Session;
 use ckptfs::engine::gc::{self, GcOptions, GcReport};
 use ckptfs::error::{Error, Kind, Result};
@@ -71,6 +72,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             return Err(Error::new(Kind::Invalid, why));
         }
     };
+    gone_clones(context, &session, args.delete)?;
     let bar = Bar::new(context.quiet);
     let plan = gc::plan(&session, SweepOptions { without_records }, &bar)
         .map_err(|e| e.context(format!("store {}", session.store_id)))?;
@@ -96,6 +98,21 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         None => words::tell(context.quiet, "nothing was deleted: `ckptfs gc --delete` does it"),
     }
     Ok(Exit::Done)
+}
+
+/// The pins of clones of this host that are gone hold nothing for anybody.
+fn gone_clones(context: &Context, session: &Session, delete: bool) -> Result<()> {
+    let clones = if delete { gone::drop_gone(session)? } else { gone::gone(session)? };
+    for clone in clones {
+        let (of, at) = (format!("{}/{}", clone.job, clone.number), &clone.directory);
+        let what = if delete {
+            format!("the clone of {of} in {at} is gone, and so is its pin")
+        } else {
+            format!("the clone of {of} in {at} is gone: with `--delete` its pin goes first, and more may go then")
+        };
+        words::tell(context.quiet, &what);
+    }
+    Ok(())
 }
 
 fn show(context: &Context, session: &Session, plan: &SweepPlan) -> Result<()> {

@@ -8,6 +8,7 @@ use super::scan::Scan;
 use crate::cache::Session;
 use crate::error::Result;
 use crate::format::clone::CloneMark;
+use crate::format::records::PinHolder;
 use crate::format::{BaseRef, Verdict};
 use crate::lifecycle;
 use crate::lifecycle::pin::PinRef;
@@ -53,14 +54,27 @@ pub fn of(session: &Session, job: &Name, scan: Option<&Scan>) -> Result<Option<O
     if let Some((_, mark)) = best.max_by_key(|(rank, mark)| (*rank, mark.number)) {
         return Ok(Some(mark.into()));
     }
-    // Of another cache, or of one that was emptied: without its pin it is a base as long as it is not expired.
+    // Of another cache, or of one that was emptied. The clone's pin is found in the store; without one the checkpoint is a base as long
+    // as it is not expired.
     for (of, number) in linked {
         let outcome = lifecycle::catalog::outcome(&session.store, &of, number)?;
         if let Some(outcome) = outcome.filter(|o| matches!(o.verdict, Verdict::Completed(_))) {
-            return Ok(Some(Origin { base: BaseRef { job: of, number, uid: outcome.place.uid }, pin: None }));
+            let pin = pin_of_clone(session, job, &of, number)?;
+            return Ok(Some(Origin { base: BaseRef { job: of, number, uid: outcome.place.uid }, pin }));
         }
     }
     Ok(None)
+}
+
+/// A pin by which a clone holds a checkpoint, rather one of a clone that this job runs on. Whose it is does not matter: it is looked at
+/// again after the intent, which from then on keeps the base itself.
+fn pin_of_clone(session: &Session, job: &Name, of: &Name, number: CheckpointNumber) -> Result<Option<PinRef>> {
+    let held = session.catalog.pins(Some(of))?.into_iter().filter(|(pin, _)| pin.number == number);
+    let clones = held.filter_map(|(pin, record)| match record?.holder {
+        PinHolder::Clone { job: runs, .. } => Some((runs.as_ref() == Some(job), pin)),
+        _ => None,
+    });
+    Ok(clones.max_by_key(|(same, _)| *same).map(|(_, pin)| pin))
 }
 
 /// The checkpoints that links lead into, in mounts of this store: `<mount>/<job>/chk-N/...`.
