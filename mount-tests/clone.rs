@@ -395,6 +395,42 @@ fn only_links_into_our_own_mounts_are_followed() {
     desk.unmount();
 }
 
+/// Several subtasks are one clone with one pin, in the mount's layout; each of its databases knows where it came from.
+#[test]
+fn a_clone_of_several_subtasks_has_the_mounts_layout() {
+    let desk = Desk::new();
+    let source = source(&desk);
+    let wanted = scanned(&source);
+    desk.ok(&["open", "--job", "app", "--expect", "counter=2"]);
+    for subtask in ["0", "1"] {
+        let named = ["--job", "app", "--checkpoint", "1", "--operator", "counter", "--subtask", subtask];
+        desk.ok(&[&["ack"][..], &named[..], &["source"]].concat());
+    }
+    desk.ok(&["complete", "--job", "app", "--checkpoint", "1"]);
+    desk.mount("cold");
+    let report = run(&desk, "cold", &["restore", "--json", "app/chk-1", "clone", "--mount", "mnt"]).ok();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let databases: Vec<PathBuf> = [0, 1].iter().map(|i| PathBuf::from(format!("clone/counter/{i}/db"))).collect();
+    let told: Vec<PathBuf> =
+        report["databases"].as_array().unwrap().iter().map(|d| PathBuf::from(d.as_str().unwrap())).collect();
+    assert_eq!(told, databases);
+    assert_eq!(pins(&desk).len(), 1);
+    for (subtask, database) in databases.iter().map(|d| desk.root().join(d)).enumerate() {
+        assert_eq!(tables(&database).symlinks, 3);
+        assert_eq!(scanned(&database), wanted);
+        put(&database, "a");
+        snapshot_of_little(&desk, "cold", &format!("job-{subtask}"), &database);
+    }
+    // Without the pin, the mark of an expired checkpoint is of no use, and costs no number either.
+    let pin = report["pin"].as_str().unwrap();
+    desk.ok(&["expire", "app/chk-1"]);
+    let before = snapshot_of_little(&desk, "cold", "job-0", &desk.path("clone/counter/0/db"));
+    desk.ok(&["unpin", pin]);
+    let after = snapshot_of_little(&desk, "cold", "job-0", &desk.path("clone/counter/0/db"));
+    assert_eq!(before["number"].as_u64().unwrap() + 1, after["number"].as_u64().unwrap());
+    desk.unmount();
+}
+
 /// Killed at the sight of its staging directory, then a little later each time: there is a whole clone or none, and no pin lasts.
 #[test]
 fn a_killed_restore_leaves_no_half_clone_and_no_lasting_pin() {

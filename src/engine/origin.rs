@@ -12,8 +12,10 @@ use crate::format::records::PinHolder;
 use crate::format::{BaseRef, Verdict};
 use crate::lifecycle;
 use crate::lifecycle::pin::PinRef;
+use crate::limits;
 use crate::local::clone_mark;
-use crate::types::{CheckpointNumber, Name};
+use crate::store::StoreError;
+use crate::types::{CheckpointNumber, Key, Name};
 
 /// A checkpoint that a directory's files came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl From<CloneMark> for Origin {
 pub fn of(session: &Session, job: &Name, scan: Option<&Scan>) -> Result<Option<Origin>> {
     if let Some(scan) = scan {
         match clone_mark::of(&scan.dir) {
-            Ok(Some(mark)) if mark.store == session.store_id => return Ok(Some(mark.into())),
+            Ok(Some(mark)) if mark.store == session.store_id => return usable(session, mark.into()),
             Ok(_) => {}
             Err(e) => log::warn!("it is not known what the directory was cloned from: {e}"),
         }
@@ -52,7 +54,7 @@ pub fn of(session: &Session, job: &Name, scan: Option<&Scan>) -> Result<Option<O
     let ours = session.cache.clones()?.into_iter().filter(|m| m.store == session.store_id);
     let best = ours.map(|m| (rank(&m), m)).filter(|(rank, _)| *rank != (false, false, false));
     if let Some((_, mark)) = best.max_by_key(|(rank, mark)| (*rank, mark.number)) {
-        return Ok(Some(mark.into()));
+        return usable(session, mark.into());
     }
     // Of another cache, or of one that was emptied. The clone's pin is found in the store; without one the checkpoint is a base as long
     // as it is not expired.
@@ -60,10 +62,23 @@ pub fn of(session: &Session, job: &Name, scan: Option<&Scan>) -> Result<Option<O
         let outcome = lifecycle::catalog::outcome(&session.store, &of, number)?;
         if let Some(outcome) = outcome.filter(|o| matches!(o.verdict, Verdict::Completed(_))) {
             let pin = pin_of_clone(session, job, &of, number)?;
-            return Ok(Some(Origin { base: BaseRef { job: of, number, uid: outcome.place.uid }, pin }));
+            return usable(session, Origin { base: BaseRef { job: of, number, uid: outcome.place.uid }, pin });
         }
     }
     Ok(None)
+}
+
+/// Somebody may have ended the pin. A base that is sure to be refused would cost a number at every snapshot; what happens from here on,
+/// the look after the intent sees.
+fn usable(session: &Session, mut origin: Origin) -> Result<Option<Origin>> {
+    let there = |key: &Key| Ok::<_, StoreError>(session.store.get(key, limits::METADATA_LEN)?.is_some());
+    if let Some(pin) = &origin.pin
+        && !there(&pin.key())?
+    {
+        origin.pin = None;
+    }
+    let dead = origin.pin.is_none() && there(&Key::expired(&origin.base.job, origin.base.number))?;
+    Ok((!dead).then_some(origin))
 }
 
 /// A pin by which a clone holds a checkpoint, rather one of a clone that this job runs on. Whose it is does not matter: it is looked at
