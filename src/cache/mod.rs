@@ -48,7 +48,7 @@ use crate::types::{Digest, Name, Uid};
 pub use error::{CacheError, Result};
 pub use evict::Evicted;
 pub use link::{Batch, LinkedIn};
-pub use scrub::Scrubbed;
+pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
 
 /// How a cache is opened.

@@ -1,6 +1,9 @@
 //! What the bases have already: their files by digest and by path, and where those lie.
+//!
+//! A base vouches for blobs that were there when it was completed. Where a look costs little, those that are lost or have another
+//! length by now are treated as not there: their files are stored again, and the damage goes no further.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::scan::ScannedFile;
@@ -8,7 +11,8 @@ use crate::cache::Session;
 use crate::error::Result;
 use crate::format::{FileEntry, FilePath, TaskManifest};
 use crate::lifecycle::Base;
-use crate::types::{Digest, Name, Uid};
+use crate::store::Store;
+use crate::types::{BlobName, Digest, Extent, Name, Uid};
 
 /// A file of a base: which manifest, which entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +29,8 @@ pub struct BaseIndex {
     by_path: HashMap<FilePath, BaseFile>,
     /// Uids of aborted bases, whose uploads are found by HEAD.
     pub aborted: Vec<Uid>,
+    /// Blobs that are not in the store as the bases' manifests say.
+    pub lost: HashSet<BlobName>,
 }
 
 impl BaseIndex {
@@ -34,6 +40,7 @@ impl BaseIndex {
     /// When a manifest cannot be read or believed.
     pub fn load(session: &Session, bases: &[Base], operator: &Name, subtask: u32) -> Result<Self> {
         let mut index = Self::default();
+        let mut tasks = Vec::new();
         for base in bases {
             let Some(manifest) = &base.manifest else {
                 index.aborted.push(base.of.uid);
@@ -45,16 +52,23 @@ impl BaseIndex {
                 wanted = manifest.subtasks.iter().collect();
             }
             for entry in wanted {
-                let task = session.cache.task_manifest(&session.store, &base.of.job, base.of.number, entry)?;
-                index.add(task);
+                tasks.push(session.cache.task_manifest(&session.store, &base.of.job, base.of.number, entry)?);
             }
         }
+        index.lost = lost(&session.store, &tasks)?;
+        tasks.into_iter().for_each(|task| index.add(task));
         Ok(index)
     }
 
     fn add(&mut self, task: Arc<TaskManifest>) {
         let manifest = self.manifests.len();
         for (file, entry) in task.files.iter().enumerate() {
+            // A lost bundle is packed anew from the directory, file by file. A lost blob must be sent again whole.
+            let blob = |i: u32| usize::try_from(i).ok().and_then(|i| task.blobs.get(i));
+            let gone = |e: &Extent| blob(e.blob).is_some_and(|b| !b.bundle && self.lost.contains(&b.name));
+            if !self.lost.is_empty() && entry.extents.iter().any(gone) {
+                continue;
+            }
             let at = BaseFile { manifest, file };
             self.by_digest.entry((entry.digest, entry.size)).or_insert(at);
             self.by_path.entry(entry.path.clone()).or_insert(at);
@@ -91,4 +105,21 @@ impl BaseIndex {
     pub fn entry(&self, at: BaseFile) -> Option<&FileEntry> {
         self.manifest(at)?.files.get(at.file)
     }
+}
+
+/// The blobs of these manifests that are lost or have another length, where a look costs little.
+fn lost(store: &Store, tasks: &[Arc<TaskManifest>]) -> Result<HashSet<BlobName>> {
+    let blobs: HashMap<BlobName, u64> = tasks.iter().flat_map(|t| &t.blobs).map(|b| (b.name, b.length)).collect();
+    let names: Vec<BlobName> = blobs.keys().copied().collect();
+    let Some(found) = store.blob_lengths(&names)? else { return Ok(HashSet::new()) };
+    let lost: HashSet<BlobName> =
+        names.iter().zip(found).filter(|(name, found)| *found != blobs.get(*name).copied()).map(|(n, _)| *n).collect();
+    if !lost.is_empty() {
+        log::warn!(
+            "{} blobs of the checkpoint before are not in the store as they should be, and are stored again for this one: \
+             run `ckptfs verify` to see what that checkpoint has lost",
+            lost.len()
+        );
+    }
+    Ok(lost)
 }

@@ -1,6 +1,5 @@
 //! From a checkpoint to a running database, and the questions that people ask before: what is in it, is it whole.
 
-mod composed;
 pub mod copy;
 pub mod inspect;
 pub mod select;
