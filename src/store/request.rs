@@ -9,9 +9,6 @@ use super::backend::Put;
 use super::error::{Result, StoreError};
 use super::{Created, Foreign, Listed, ListedAll, Store};
 use crate::limits;
-use crate::types::{BlobName, Key, KeyParts, Prefix, Uid};
-    }
-
 use crate::types::{BlobName, Key, KeyParts, Prefix, RecordKind, Uid};
 
 /// First pause before a request is made again; doubled each time.
@@ -303,7 +300,8 @@ impl Store {
         Ok(listed
             .filter_map(|l| if let KeyParts::Blob(name) = l.key.parts() { Some((*name, l.size)) } else { None })
             .collect())
-=======
+    }
+
     /// The lengths of blobs, in the order of their names, where that costs little: by a look at each on a local disk, elsewhere by one
     /// page of a listing. Nothing where a page does not hold all blobs.
     ///
