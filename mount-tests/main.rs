@@ -26,3 +26,4 @@ mod mount_readonly;
 mod s3;
 mod tool;
 mod two_hosts;
+mod verify;

@@ -21,8 +21,8 @@ pub(super) type User = (u32, u32);
 /// Task manifests that are in memory at once, with [`limits::PARALLEL_REQUESTS`] being read.
 const AT_ONCE: usize = 64;
 
-/// Files kept per subtask for messages.
-const FILES_SHOWN: usize = 8;
+/// Files of one subtask that a finding names: a bundle may hurt all of them.
+const FILES_SHOWN: usize = 1000;
 
 /// What a run of bytes in a bundle must be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,13 +162,17 @@ impl<'a> References<'a> {
             }
         }
         for what in lies {
-            let Some((subject, entry)) = self.subtasks.get(user.0 as usize) else { continue };
-            let key = Key::task(&subject.job, subject.number, &entry.operator, entry.subtask);
-            let mut hurt = Hurt::manifest(&subject.job, subject.number, &entry.operator, entry.subtask);
-            hurt.files = vec![file.path.to_string()];
-            let detail = format!("it says that the file's {what} lies in a blob that is no bundle");
-            report.findings.push(Finding::stored(FindingKind::Damaged, &key, vec![hurt], detail));
+            let detail = format!("it says that the {what} of {} lies in a blob that is no bundle", file.path);
+            report.findings.extend(self.lie(user, detail));
         }
+    }
+
+    /// A task manifest whose own words cannot be true.
+    pub(super) fn lie(&self, user: User, detail: impl Into<String>) -> Option<Finding> {
+        let (subject, entry) = self.subtasks.get(user.0 as usize)?;
+        let key = Key::task(&subject.job, subject.number, &entry.operator, entry.subtask);
+        let hurts = vec![Hurt::manifest(&subject.job, subject.number, &entry.operator, entry.subtask)];
+        Some(Finding { at: Object::Said, ..Finding::stored(FindingKind::Damaged, &key, hurts, detail) })
     }
 
     /// False where the extent is not one of a bundle.
@@ -235,6 +239,12 @@ impl<'a> References<'a> {
         })?;
         for (name, (kind, why), named) in looked.into_iter().flatten() {
             let hurts = self.hurts(session, &named.users);
+            let expired = |hurt: &Hurt| records.expired.contains(&(hurt.job.clone(), hurt.number));
+            let why = if hurts.iter().all(expired) {
+                format!("{why}; whom it hurts is expired, and only kept by pins (`ckptfs pins`)")
+            } else {
+                why
+            };
             report.findings.push(Finding::stored(kind, &Key::blob(&name), hurts, why));
         }
         Ok(())

@@ -10,6 +10,9 @@ use super::{Report, Scope};
 use crate::cache::Session;
 use crate::error::Result;
 use crate::format::{Intent, Outcome, TaskManifest, decode_at};
+use crate::lifecycle::driver;
+use crate::limits;
+use crate::store::StoreError;
 use crate::types::{BlobName, Key, KeyParts, Name, Prefix, RecordKind, Uid};
 
 /// Looks for pins whose checkpoint is not there.
@@ -90,7 +93,7 @@ pub(super) fn blobs(
     references: &References<'_>,
     report: &mut Report,
 ) -> Result<()> {
-    for stranger in &records.strangers {
+    for stranger in records.strangers.iter().filter(|s| !s.is_probe()) {
         let detail = format!("{} bytes under a key that no version of this program makes", stranger.size);
         report.findings.push(Finding {
             kind: FindingKind::Foreign,
@@ -120,39 +123,55 @@ pub(super) fn blobs(
         KeyParts::Outcome(job, _) | KeyParts::Floor(job, _) | KeyParts::Intent(job, _) => Some(job.clone()),
         _ => None,
     }));
-    // A job may have begun with another's checkpoint, and names its blobs.
-    let heirs: Vec<Name> = records
-        .intents
-        .iter()
-        .filter(|((job, _), _)| unsure.contains(job))
-        .flat_map(|(_, intent)| intent.bases.iter().map(|b| b.job.clone()))
-        .collect();
-    unsure.extend(heirs);
+    with_ancestors(records, &mut unsure);
     let nobody_knows =
         records.unreadable.iter().any(|k| matches!(k.parts(), KeyParts::Intent(..) | KeyParts::Floor(..)));
+    let mut found = Vec::new();
     for (name, size) in spare {
-        let key = Key::blob(name);
         let (kind, detail) = match owners.get(&name.uid) {
             Some(owner) if owner.keeps || unsure.contains(&owner.job) || kept.contains(name) => continue,
             Some(owner) => {
-                let detail =
-                    format!("{size} bytes that {} uploaded and nothing names: `ckptfs gc` frees them", owner.name);
-                (FindingKind::Unreferenced, detail)
+                let by = &owner.name;
+                (
+                    FindingKind::Unreferenced,
+                    format!("{size} bytes that {by} uploaded and nothing names: `ckptfs gc` frees them"),
+                )
             }
             None if nobody_knows => continue,
             None => (FindingKind::Foreign, format!("{size} bytes that no checkpoint of this store uploaded")),
         };
-        // Swept since it was listed.
-        if session.store.head(&key)?.is_some() {
-            report.findings.push(Finding::stored(kind, &key, Vec::new(), detail));
-        }
+        found.push(Finding::stored(kind, &Key::blob(name), Vec::new(), detail));
     }
+    // Some may have been swept since they were listed; nobody is hurt by a name too much.
+    if found.len() <= limits::LOOKS {
+        let there = driver::parallel(found, |finding| {
+            let Object::Stored(key) = &finding.at else { return Ok(None) };
+            Ok::<_, StoreError>(session.store.head(key)?.map(|_| finding))
+        })?;
+        found = there.into_iter().flatten().collect();
+    }
+    report.findings.extend(found);
     for job in unsure {
         report.notes.push(format!(
             "blobs of job {job} that nothing names are not told: a record that may name them cannot be read"
         ));
     }
     Ok(())
+}
+
+/// A job may have begun with another's checkpoint, and names its blobs.
+fn with_ancestors(records: &Records, jobs: &mut BTreeSet<Name>) {
+    loop {
+        let intents = records.intents.iter().map(|(at, intent)| (at, &intent.bases));
+        let completed = records.completed.iter().map(|(at, (_, manifest))| (at, &manifest.bases));
+        let of = intents.chain(completed).filter(|(at, _)| jobs.contains(&at.0));
+        let bases: BTreeSet<Name> = of.flat_map(|(_, bases)| bases.iter().map(|b| b.job.clone())).collect();
+        let before = jobs.len();
+        jobs.extend(bases);
+        if jobs.len() == before {
+            return;
+        }
+    }
 }
 
 /// Whose uid is whose.
