@@ -528,7 +528,15 @@ fn a_snapshot_does_not_inherit_what_its_base_lost() {
     let said: Said = field.desk.command(&args).env("CKPTFS_CACHE", field.desk.path("cold")).output().unwrap().into();
     said.ok();
     assert!(database(&target) == database(&field.db(0)));
-    // And the base is whole again too, where the cache still has its blobs.
+    // Nor does one whose base's manifests are lost, on a host that never had them.
+    (0..2).for_each(|s| fs::remove_file(field.object(&Key::task(&name("app"), number(2), &name("count"), s))).unwrap());
+    fs::remove_dir_all(field.desk.path("cache/manifests")).unwrap();
+    field.take();
+    field.verify(&["--read", "app/chk-3"]).0.ok();
+    let (said, report) = field.verify(&["app/chk-2"]);
+    assert!(said.code == 3 && told(&report).keys().all(|t| t.kind == "missing" && t.object.starts_with("task/")));
+    assert_eq!(told(&report).len(), 2);
+    // And the first is whole again too, where the cache still has its blobs.
     field.verify(&["--repair", "app/chk-1"]).0.ok();
-    field.verify(&["--read"]).0.ok();
+    field.verify(&["--read", "app/chk-1"]).0.ok();
 }

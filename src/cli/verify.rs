@@ -188,7 +188,8 @@ fn summary(report: &Report, options: &Options) -> String {
             if reading.resumed_bytes > 0 {
                 text += &format!(", {} before the interruption", words::size(reading.resumed_bytes));
             }
-            text + &format!(", {} cached files hashed again", report.cache_files)
+            let cached = usize::try_from(report.cache_files).unwrap_or(usize::MAX);
+            text + &format!(", {} hashed again", count(cached, "cached file", "cached files"))
         }
     };
     let open = report.findings.iter().filter(|f| f.is_open()).count();

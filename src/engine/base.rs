@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::scan::ScannedFile;
 use crate::cache::Session;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::format::{FileEntry, FilePath, TaskManifest};
 use crate::lifecycle::Base;
 use crate::store::Store;
@@ -37,10 +37,9 @@ impl BaseIndex {
     /// Loads what the bases stored for this subtask; where a base does not know it (a rescaled or renamed job), for all its subtasks.
     ///
     /// # Errors
-    /// When a manifest cannot be read or believed.
+    /// When a manifest cannot be read. One that is lost or damaged is left out.
     pub fn load(session: &Session, bases: &[Base], operator: &Name, subtask: u32) -> Result<Self> {
         let mut index = Self::default();
-        let mut tasks = Vec::new();
         for base in bases {
             let Some(manifest) = &base.manifest else {
                 index.aborted.push(base.of.uid);
@@ -52,12 +51,50 @@ impl BaseIndex {
                 wanted = manifest.subtasks.iter().collect();
             }
             for entry in wanted {
-                tasks.push(session.cache.task_manifest(&session.store, &base.of.job, base.of.number, entry)?);
+                match session.cache.task_manifest(&session.store, &base.of.job, base.of.number, entry) {
+                    Ok(task) => index.add(task),
+                    // A damaged base helps nobody, and must not keep the next checkpoint from being whole.
+                    Err(e) if e.kind() == Kind::Damage => log::warn!("nothing of it is reused: {e}"),
+                    Err(e) => return Err(e.into()),
+                }
             }
         }
-        index.lost = lost(&session.store, &tasks)?;
-        tasks.into_iter().for_each(|task| index.add(task));
         Ok(index)
+    }
+
+    /// The index without these blobs: files that lie in them are not there, for all that it knows.
+    #[must_use]
+    pub fn without(self, lost: HashSet<BlobName>) -> Self {
+        let mut index = Self { aborted: self.aborted, lost: self.lost, ..Self::default() };
+        index.lost.extend(lost);
+        self.manifests.into_iter().for_each(|task| index.add(task));
+        index
+    }
+
+    /// Blobs that the store has lost, or has with another length, and that the index has still; nothing where a look costs much.
+    #[must_use]
+    pub fn look(&self, store: &Store) -> HashSet<BlobName> {
+        let named = self.manifests.iter().flat_map(|task| &task.blobs).filter(|b| !self.lost.contains(&b.name));
+        let blobs: HashMap<BlobName, u64> = named.map(|b| (b.name, b.length)).collect();
+        let names: Vec<BlobName> = blobs.keys().copied().collect();
+        let found = match store.blob_lengths(&names) {
+            Ok(Some(found)) => found,
+            Ok(None) => return HashSet::new(),
+            Err(e) => {
+                log::warn!("whether the store still has what this checkpoint reuses cannot be told: {e}");
+                return HashSet::new();
+            }
+        };
+        let lost = names.iter().zip(found).filter(|(name, found)| *found != blobs.get(*name).copied());
+        let lost: HashSet<BlobName> = lost.map(|(name, _)| *name).collect();
+        if !lost.is_empty() {
+            log::warn!(
+                "{} blobs of the checkpoint before are not in the store as they should be, and are stored again for this one: \
+                 run `ckptfs verify` to see what that checkpoint has lost",
+                lost.len()
+            );
+        }
+        lost
     }
 
     fn add(&mut self, task: Arc<TaskManifest>) {
@@ -105,21 +142,4 @@ impl BaseIndex {
     pub fn entry(&self, at: BaseFile) -> Option<&FileEntry> {
         self.manifest(at)?.files.get(at.file)
     }
-}
-
-/// The blobs of these manifests that are lost or have another length, where a look costs little.
-fn lost(store: &Store, tasks: &[Arc<TaskManifest>]) -> Result<HashSet<BlobName>> {
-    let blobs: HashMap<BlobName, u64> = tasks.iter().flat_map(|t| &t.blobs).map(|b| (b.name, b.length)).collect();
-    let names: Vec<BlobName> = blobs.keys().copied().collect();
-    let Some(found) = store.blob_lengths(&names)? else { return Ok(HashSet::new()) };
-    let lost: HashSet<BlobName> =
-        names.iter().zip(found).filter(|(name, found)| *found != blobs.get(*name).copied()).map(|(n, _)| *n).collect();
-    if !lost.is_empty() {
-        log::warn!(
-            "{} blobs of the checkpoint before are not in the store as they should be, and are stored again for this one: \
-             run `ckptfs verify` to see what that checkpoint has lost",
-            lost.len()
-        );
-    }
-    Ok(lost)
 }
