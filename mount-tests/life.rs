@@ -103,6 +103,7 @@ fn a_pin_outlives_expiry_and_says_who_holds_what() {
     desk.mount("cache");
     assert_eq!(scan(&desk.mounted_db("chk-1"), "default"), texts[0], "unlisted, and found by its name");
     desk.unmount();
+    desk.ok(&["verify", "--read", "app/chk-1"]);
     desk.run(&["unpin", "app/chk-2"]).fails(1, &["no person"]);
     desk.ok(&["unpin", "app/chk-1"]);
     desk.run(&["unpin", &pin]).fails(1, &["no"]);

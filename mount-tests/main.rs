@@ -29,3 +29,4 @@ mod s3;
 mod soak;
 mod tool;
 mod two_hosts;
+mod verify;

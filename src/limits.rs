@@ -175,3 +175,12 @@ pub const PARSED_MANIFESTS: usize = 4096;
 
 /// Most last uses of files that a cache writes down, 40 bytes each.
 pub const USES: usize = 1_000_000;
+
+/// Bytes of bundles that a verification holds in memory at once: the largest that is built, with its trees and tails.
+pub const VERIFY_MEMORY: u64 = 2 * BUNDLE_LEN;
+
+/// Blobs that a verification of a single job looks at one by one before it lists all blobs instead, by pages of a thousand.
+pub const LOOKS: usize = 1000;
+
+/// Longest file that remembers an interrupted verification: 65 bytes for each of 16 million objects.
+pub const RESUME_LEN: u64 = 1 << 30;

@@ -52,7 +52,7 @@ pub use clones::Making;
 pub use error::{CacheError, Result};
 pub use evict::Evicted;
 pub use link::{Batch, LinkedIn};
-pub use scrub::Scrubbed;
+pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
 
 /// How a cache is opened.

@@ -196,6 +196,48 @@ impl Read for Pieces<'_> {
     }
 }
 
+/// Verifies that these are the bytes of the tree of the file of digest `root` and `size` bytes, every pair of them. Nobody can make other
+/// bytes that pass: what a tree of a digest holds is settled by the digest.
+///
+/// # Errors
+/// When it is too short, too long, or any pair is wrong.
+pub fn verify_tree(root: &Digest, size: u64, tree: &[u8]) -> Result<(), TreeError> {
+    if size > limits::BLOB_LEN {
+        return Err(TreeError::TooLarge { size });
+    }
+    let (expected, found) = (tree_len(size), tree.len() as u64);
+    if expected != found {
+        return Err(TreeError::TreeLength { size, expected, found });
+    }
+    if tree.is_empty() {
+        return Ok(());
+    }
+    let (left, right) = checked_pair(tree).ok_or(TreeError::Tree)?;
+    let found = digest_of(&merge_subtrees_root(&left, &right, Mode::Hash));
+    if found == *root { Ok(()) } else { Err(TreeError::Tree) }
+}
+
+/// The pair at the front of a subtree, if all below it belongs to it.
+fn checked_pair(tree: &[u8]) -> Option<([u8; 32], [u8; 32])> {
+    let pair = usize::try_from(PAIR).ok()?;
+    let (own, below) = tree.split_at_checked(pair)?;
+    let (left, right) = (*own.first_chunk::<32>()?, *own.last_chunk::<32>()?);
+    // A subtree of `k` groups has `k - 1` pairs.
+    let groups = tree.len() / pair + 1;
+    let left_pairs = (groups.next_power_of_two() / 2).checked_sub(1)?;
+    let (left_tree, right_tree) = below.split_at_checked(left_pairs.checked_mul(pair)?)?;
+    for (value, tree) in [(left, left_tree), (right, right_tree)] {
+        if tree.is_empty() {
+            continue;
+        }
+        let (l, r) = checked_pair(tree)?;
+        if merge_subtrees_non_root(&l, &r, Mode::Hash) != value {
+            return None;
+        }
+    }
+    Some((left, right))
+}
+
 /// Verifies that `bytes` are what the file of digest `root` and `size` bytes has at `offset`. They must be whole groups
 /// (the file's last one may be short). Nothing may be believed when this fails. Takes memory for one group.
 ///
@@ -441,6 +483,29 @@ mod tests {
         assert_eq!(verify_group(&root, size, &tree, 2, &data[2 * GROUP..3 * GROUP]), Ok(()));
         assert!(verify_group(&root, size, &tree, u64::MAX, &data[..GROUP]).is_err());
         assert!(verify_group(&root, size, &tree, 0, &data).is_err());
+    }
+
+    #[test]
+    fn a_whole_tree_is_believed_and_one_with_any_flipped_bit_is_not() {
+        for groups in [1, 2, 3, 4, 5, 7, 8, 9] {
+            for less in [0, 1, GROUP - 1] {
+                let data = bytes(groups * GROUP - less);
+                let (root, tree) = hash_and_tree(&data);
+                let size = data.len() as u64;
+                assert_eq!(verify_tree(&root, size, &tree), Ok(()), "{groups} {less}");
+                for at in (0..tree.len()).step_by(7) {
+                    let mut bad = tree.clone();
+                    bad[at] ^= 4;
+                    assert_eq!(verify_tree(&root, size, &bad), Err(TreeError::Tree), "{groups} {less} {at}");
+                }
+                if !tree.is_empty() {
+                    assert_eq!(verify_tree(&Digest::of(b"x"), size, &tree), Err(TreeError::Tree));
+                    assert!(matches!(verify_tree(&root, size, &tree[1..]), Err(TreeError::TreeLength { .. })));
+                }
+                assert!(matches!(verify_tree(&root, size + limits::GROUP, &tree), Err(TreeError::TreeLength { .. })));
+            }
+        }
+        assert!(verify_tree(&Digest::of(b""), u64::MAX, b"").is_err());
     }
 
     #[test]

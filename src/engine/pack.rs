@@ -165,7 +165,7 @@ fn dropped_bundles(base: &BaseIndex, contents: &[Content]) -> HashSet<BlobName> 
     let half_empty = |(bytes, length): (u64, u64)| bytes.saturating_mul(2) < length;
     let (mut dropped, mut kept) = (HashSet::new(), Vec::new());
     for (name, use_of) in needed {
-        if half_empty(use_of) {
+        if half_empty(use_of) || base.lost.contains(&name) {
             dropped.insert(name);
         } else {
             kept.push((use_of.0, name));

@@ -1,16 +1,16 @@
 //! The verbs: snapshot a directory in one shot, or open, acknowledge, complete and abort over several processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::ahead::Ahead;
 use super::base::BaseIndex;
 use super::origin::{self, Origin};
-use super::pack::{self, Content};
+use super::pack::{self, Content, Packed};
 use super::plan::{Decision, decide};
 use super::scan::{Scan, scan};
-use super::transfer::{Scope, Stored, Transfer};
+use super::transfer::{Counts, Scope, Stored, Transfer};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{CheckpointKind, ExpectedOperator, Intent, Place, Role, TaskManifest, Verdict};
@@ -20,7 +20,7 @@ use crate::lifecycle::{
 };
 use crate::limits;
 use crate::types::Progress;
-use crate::types::{CheckpointNumber, Name, Uid};
+use crate::types::{BlobName, CheckpointNumber, Name, Uid};
 
 /// A snapshot of one directory as a whole checkpoint.
 #[derive(Debug, Clone)]
@@ -276,23 +276,16 @@ fn store_directory<'a>(
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
     let operator = Name::encode(task.operator);
-    let base = BaseIndex::load(session, bases, &operator, task.subtask)?;
-    progress.phase("hash and upload");
-    let transfer = Transfer::new(session, scan, &base, intent.place.uid, progress);
-    // The bundle is packed and sent while the last blobs are on their way.
-    let (packed, bundle, reused) = std::thread::scope(|scope| -> Result<_> {
-        let contents = contents(scope, scan, &base, (&transfer, || ahead()), progress)?;
-        let reused = reused_bytes(scan, &base, &contents);
-        progress.phase("bundle");
-        let packed = pack::pack(session, scan, &base, contents)?;
-        let bytes = packed.bundle.clone();
-        let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
-        // All files were read by now, and must have held still until they were.
-        scan.check_unchanged()?;
-        Ok((packed, bundle, reused))
-    })?;
-    // Everything that the ack names must be durable before the ack is: creating it sees to that.
-    let counts = transfer.finish()?;
+    let mut base = BaseIndex::load(session, bases, &operator, task.subtask)?;
+    let mut ahead = Some(ahead);
+    let (packed, bundle, reused, counts) = loop {
+        let ahead = || ahead.take().map_or_else(Ahead::default, |ahead| ahead());
+        match store_files(session, scan, ahead, &base, intent.place.uid, progress)? {
+            Ok(stored) => break stored,
+            // What was sent meanwhile is there already when it is sent again.
+            Err(Lost(blobs)) => base = base.without(blobs),
+        }
+    };
     let mut place = Place::new(Role::Task, task.job, task.number.get(), intent.place.uid);
     place.subtask = Some((operator, task.subtask));
     let mut manifest = TaskManifest {
@@ -325,6 +318,44 @@ fn store_directory<'a>(
         open_elsewhere: Vec::new(),
         aborted: Vec::new(),
     })
+}
+
+/// Blobs of the base that are not in the store any more.
+struct Lost(HashSet<BlobName>);
+
+type StoredFiles = (Packed, Option<BlobName>, u64, Counts);
+
+/// Stores the files that the base has not. Whether the store still has the base's blobs is looked at meanwhile, on the cheap.
+fn store_files<'a>(
+    session: &'a Session,
+    scan: &Scan,
+    ahead: impl FnOnce() -> Ahead<'a>,
+    base: &BaseIndex,
+    uid: Uid,
+    progress: &dyn Progress,
+) -> Result<std::result::Result<StoredFiles, Lost>> {
+    progress.phase("hash and upload");
+    let transfer = Transfer::new(session, scan, base, uid, progress);
+    // The bundle is packed and sent while the last blobs are on their way.
+    let stored = std::thread::scope(|scope| -> Result<_> {
+        let look = scope.spawn(|| base.look(&session.store));
+        let contents = contents(scope, scan, base, (&transfer, || ahead()), progress)?;
+        let reused = reused_bytes(scan, base, &contents);
+        progress.phase("bundle");
+        let packed = pack::pack(session, scan, base, contents)?;
+        let lost = look.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if !lost.is_empty() {
+            return Ok(Err(Lost(lost)));
+        }
+        let bytes = packed.bundle.clone();
+        let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
+        // All files were read by now, and must have held still until they were.
+        scan.check_unchanged()?;
+        Ok(Ok((packed, bundle, reused)))
+    })?;
+    // Everything that the ack names must be durable before the ack is: creating it sees to that.
+    let counts = transfer.finish()?;
+    Ok(stored.map(|(packed, bundle, reused)| (packed, bundle, reused, counts)))
 }
 
 fn reused_bytes(scan: &Scan, base: &BaseIndex, contents: &[Content]) -> u64 {

@@ -1,7 +1,6 @@
 //! From a checkpoint to a running database, and the questions that people ask before: what is in it, is it whole.
 
 pub mod clone;
-mod composed;
 pub mod copy;
 pub mod inspect;
 mod layout;

@@ -111,6 +111,23 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Stores an object whole, in the place of whatever has its key, and only if its bytes have this digest: readers see the
+    /// old bytes or the new ones. Durable after the next [`Backend::flush`].
+    ///
+    /// # Errors
+    /// As [`Backend::upload`], which does this already where a put replaces.
+    fn mend(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()> {
+        self.upload(key, digest, source, sent)
+    }
+
+    /// The lengths of objects, in the order of their keys, where looking at each costs next to nothing; else nothing at all.
+    ///
+    /// # Errors
+    /// When one of them cannot be looked at.
+    fn lengths(&self, _keys: &[&str]) -> Result<Option<Vec<Option<u64>>>> {
+        Ok(None)
+    }
+
     /// Deletes objects. Those that are not there are no error.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! them ([`FileBackend::flush`]), so that many uploads share the fsyncs of directories. Whatever another process
 //! made and this one saw is synced by the same flush: it may not be on the disk yet.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -535,6 +535,36 @@ impl Backend for FileBackend {
             let (published, _) = staged.publish(name, Durability::FileOnly).map_err(|e| self.local("write", key, e))?;
             self.published(key, dir, name, published, source.len(), sent)
         })
+    }
+
+    fn mend(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()> {
+        self.in_dir(key, |dir, name| {
+            let staged = Staged::new(dir, FILE_MODE).map_err(|e| self.local("write", key, e))?;
+            self.fill(key, &staged, digest, source)?;
+            // By rename: whoever reads the old file goes on with it.
+            staged.replace(name, Durability::FileOnly).map_err(|e| self.local("write", key, e))?;
+            self.note(parent(key).0);
+            sent.add(source.len());
+            Ok(())
+        })
+    }
+
+    fn lengths(&self, keys: &[&str]) -> Result<Option<Vec<Option<u64>>>> {
+        // Each directory is opened once. Nothing is noted for the next flush: these names are not made durable by being seen.
+        let mut dirs: HashMap<&str, Option<Dir>> = HashMap::new();
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            let (path, name) = parent(key);
+            if !dirs.contains_key(path) {
+                dirs.insert(path, self.dir(path)?);
+            }
+            let stat = match dirs.get(path) {
+                Some(Some(dir)) => dir.stat(name)?,
+                _ => None,
+            };
+            found.push(stat.filter(|stat| stat.kind() == FileKind::File).map(|stat| stat.size));
+        }
+        Ok(Some(found))
     }
 
     fn stage(&self) -> Result<Option<Box<dyn Staging + '_>>> {

@@ -103,6 +103,14 @@ pub struct Foreign {
     pub size: u64,
 }
 
+impl Foreign {
+    /// Whether a probe left it that was killed: it is ours after all.
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        self.key.starts_with(probe::DIRECTORY)
+    }
+}
+
 /// A whole listing, in the order of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedAll {

@@ -65,6 +65,7 @@ fn conforms(store: &Store) {
     hints(store);
     blobs(store);
     large_blobs(store);
+    mends(store);
     store.probe().unwrap();
     assert_eq!(store.remove_leftovers().unwrap(), 0);
     assert!(!store.looks_foreign().unwrap(), "everything is gone again");
@@ -196,6 +197,50 @@ fn lies(store: &Store, bytes: &[u8]) {
         let error = store.upload_blob(&name, BlobSource::File(&file, said)).unwrap_err();
         assert_eq!(error.kind(), Kind::Damage, "{error}");
         assert_eq!(store.head(&Key::blob(&name)).unwrap(), None);
+    }
+}
+
+/// What is missing or damaged gets its right bytes back, and nothing but those.
+fn mends(store: &Store) {
+    let bytes = noise(200_000);
+    let (length, file) = (bytes.len() as u64, file_of(&bytes));
+    let (damaged, short, missing, whole) = (blob(&bytes), blob(&bytes), blob(&bytes), blob(&bytes));
+    let wrong: Vec<u8> = bytes.iter().map(|b| b ^ 1).collect();
+    store.backend().replace(Key::blob(&damaged).as_str(), wrong.clone().into()).unwrap();
+    store.backend().replace(Key::blob(&short).as_str(), Bytes::from_static(b"short")).unwrap();
+    store.upload_blob(&whole, BlobSource::Bytes(bytes.clone().into())).unwrap();
+    let names = [damaged, short, missing, whole];
+    let lengths = [Some(length), Some(5), None, Some(length)];
+    assert_eq!(store.blob_lengths(&names).unwrap().unwrap(), lengths);
+    assert_eq!(store.blob_lengths(&[]).unwrap().unwrap_or_default(), []);
+    let not_it = file_of(&wrong);
+    for name in &names {
+        let key = Key::blob(name);
+        for (digest, source) in [
+            (Digest::of(&wrong), BlobSource::Bytes(wrong.clone().into())),
+            (name.digest, BlobSource::Bytes(wrong.clone().into())),
+            (name.digest, BlobSource::File(&not_it, length)),
+            (name.digest, BlobSource::File(&file, length - 1)),
+        ] {
+            assert!(store.mend(&key, &digest, source).is_err());
+        }
+    }
+    assert_eq!(store.blob_lengths(&names).unwrap().unwrap(), lengths, "nothing was changed");
+    for (i, name) in names.iter().enumerate() {
+        let source = if i % 2 == 0 { BlobSource::File(&file, length) } else { BlobSource::Bytes(bytes.clone().into()) };
+        store.mend(&Key::blob(name), &name.digest, source).unwrap();
+        assert!(read_all(store, &Key::blob(name), length).unwrap() == bytes);
+    }
+    store.delete_many(&names.map(|name| Key::blob(&name))).unwrap();
+    let (job, n) = (Name::encode("job"), number(1));
+    let task = Key::task(&job, n, &job, 0);
+    store.backend().replace(task.as_str(), Bytes::from_static(b"wrong")).unwrap();
+    store.mend(&task, &Digest::of(b"right"), BlobSource::Bytes(Bytes::from_static(b"right"))).unwrap();
+    assert_eq!(store.get(&task, 100).unwrap().unwrap(), "right");
+    store.delete(&task).unwrap();
+    for key in [Key::store(), Key::outcome(&job, n), Key::intent(&job, n), Key::expired(&job, n)] {
+        let error = store.mend(&key, &Digest::of(b"x"), BlobSource::Bytes(Bytes::from_static(b"x"))).unwrap_err();
+        assert_eq!((error.kind(), store.head(&key).unwrap()), (Kind::Invalid, None));
     }
 }
 

@@ -11,7 +11,7 @@ use super::backend::{Sink, Staging};
 use super::error::{Result, StoreError};
 use super::{BlobSource, Store, object};
 use crate::limits;
-use crate::types::{BlobName, Key};
+use crate::types::{BlobName, Digest, Key, KeyParts};
 
 /// A blob that is written before its digest is known. Dropped, it is gone.
 #[derive(Debug)]
@@ -177,5 +177,42 @@ impl Store {
         };
         // A large upload tries its parts again, not itself.
         if len <= object::SINGLE_PUT { self.retrying(len, upload) } else { upload() }
+    }
+
+    /// Puts the right bytes in the place of a blob, or of a task manifest, that is missing or damaged. Whole or not at all, and durable
+    /// when it returns. The bytes are hashed here, and must have the digest that whoever reads the object compares them with: readers
+    /// refuse whatever else lies there, so that nothing that anybody believes is ever replaced.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] for any other object; [`StoreError::Damaged`] when the bytes have another digest; otherwise when they
+    /// cannot be read or the store refuses.
+    #[expect(clippy::needless_pass_by_value, reason = "a source is made for one upload")]
+    pub fn mend(&self, key: &Key, digest: &Digest, source: BlobSource<'_>) -> Result<()> {
+        let invalid = |why: &str| StoreError::Invalid { object: self.object(key.as_str()), why: why.to_owned() };
+        match key.parts() {
+            KeyParts::Blob(name) if name.digest == *digest => {}
+            KeyParts::Task(..) => {}
+            _ => return Err(invalid("only what somebody else names by its digest is ever replaced")),
+        }
+        match &source {
+            BlobSource::Bytes(bytes) if Digest::of(bytes) != *digest => {
+                return Err(self.damaged(key.as_str(), format!("the bytes to mend it with are not those of {digest}")));
+            }
+            BlobSource::Bytes(_) | BlobSource::File(..) => {}
+        }
+        let len = source.len();
+        if len > limits::BLOB_LEN {
+            return Err(invalid("it is larger than a blob may be"));
+        }
+        let mend = || {
+            self.0.counters.puts.inc();
+            self.0.backend.mend(key.as_str(), digest, &source, &self.0.counters.bytes_up)
+        };
+        if len <= object::SINGLE_PUT {
+            self.retrying(len, mend)?;
+        } else {
+            mend()?;
+        }
+        self.flush()
     }
 }
