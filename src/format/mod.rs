@@ -2,7 +2,7 @@
 //!
 //! Metadata objects are two lines of JSON, a [`header`] and the body that it covers. What the bodies hold:
 //! [`intent`], [`task`] (the task manifest), [`outcome`] (with the checkpoint manifest) and the small [`records`].
-//! A [`bundle`] packs the small files of a subtask's snapshot. [`rocks`] reads what RocksDB stores about its own files.
+//! A [`signature`] in the header says who wrote it. A [`bundle`] packs the small files of a subtask's snapshot. [`rocks`] reads what RocksDB stores about its own files.
 
 pub mod bundle;
 pub mod header;
@@ -11,9 +11,10 @@ pub mod outcome;
 pub mod place;
 pub mod records;
 pub mod rocks;
+pub mod signature;
 pub mod task;
 
-pub use header::{Decoded, FormatError, Record, decode, decode_at, encode};
+pub use header::{Decoded, FormatError, Record, decode, decode_at, encode, refusal};
 pub use intent::{BaseRef, CheckpointKind, ExpectedOperator, Intent};
 pub use outcome::{CheckpointManifest, Outcome, SubtaskEntry, Verdict};
 pub use place::{Place, Role};

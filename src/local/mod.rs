@@ -11,6 +11,7 @@ pub mod link;
 pub mod lock;
 pub mod mount;
 pub mod mounts;
+pub mod private;
 pub mod process;
 pub mod publish;
 pub mod rocks_lock;
