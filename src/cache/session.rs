@@ -97,7 +97,7 @@ impl Session {
     /// # Errors
     /// When the store is not one, cannot be reached, or does not keep its promises; when the cache cannot be used.
     pub fn open(options: &SessionOptions) -> Result<Self> {
-        let store = store_at(options)?;
+        let store = unidentified_store(options)?;
         let found = found(&store, options.create)?;
         let path = match &options.cache {
             Some(path) => path.clone(),
@@ -153,12 +153,16 @@ impl Session {
 /// # Errors
 /// As [`Session::open`].
 pub fn open_store(options: &SessionOptions) -> Result<Store> {
-    let store = store_at(options)?;
+    let store = unidentified_store(options)?;
     found(&store, false)?;
     Ok(store)
 }
 
-fn store_at(options: &SessionOptions) -> Result<Store> {
+/// Opens the place of a store without asking what lies there.
+///
+/// # Errors
+/// When the URL or the key file cannot be used.
+pub fn unidentified_store(options: &SessionOptions) -> Result<Store> {
     let url = match &options.store {
         Some(url) => url.clone(),
         None => default_store()?,

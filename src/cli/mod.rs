@@ -6,6 +6,7 @@ mod complete;
 #[cfg(feature = "rocksdb")]
 mod demo;
 mod diff;
+mod doctor;
 mod du;
 mod exit;
 mod expire;
@@ -103,6 +104,8 @@ enum Verb {
     Gc(gc::Args),
     /// Check that every reference resolves; with --read, that every byte is right
     Verify(verify::Args),
+    /// Look whether store, cache, kernel and FUSE will do, and say what to do where not
+    Doctor(doctor::Args),
     /// Watch a job take checkpoints, die, and be restored from the mount
     #[cfg(feature = "rocksdb")]
     Demo(demo::Args),
@@ -190,6 +193,7 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Pins(args) => pin::list(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
+        Verb::Doctor(args) => doctor::run(context, &args),
         #[cfg(feature = "rocksdb")]
         Verb::Demo(args) => demo::run(context, &args),
     }

@@ -2,6 +2,7 @@
 
 mod composed;
 pub mod copy;
+pub mod doctor;
 pub mod inspect;
 pub mod select;
 pub mod verify;

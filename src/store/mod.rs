@@ -5,6 +5,7 @@
 //! and fault injection can stand in for a real one. The calls block: never make them on a thread of an async runtime.
 
 mod backend;
+pub mod bucket;
 mod error;
 mod file;
 mod location;
@@ -14,9 +15,11 @@ mod options;
 mod probe;
 mod request;
 mod runtime;
+mod settings;
 mod signed;
 mod text;
 mod transfer;
+mod xml;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +30,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-pub use backend::{Backend, Put, RawListed, Sink, Staging};
+pub use backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink, Staging};
+pub use bucket::{Asked, BucketRules, LifecycleRule};
 pub use error::{Result, StoreError};
 pub use options::StoreOptions;
 pub use transfer::StagedBlob;
