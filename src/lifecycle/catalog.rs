@@ -202,7 +202,10 @@ impl Catalog {
         let pins: Vec<PinRef> = self.store.list(&prefix)?.iter().filter_map(|l| PinRef::of(&l.key)).collect();
         parallel(pins, |pin| {
             let key = pin.key();
-            let bytes = self.store.get(&key, limits::METADATA_LEN)?;
+            let bytes = match self.store.get(&key, limits::METADATA_LEN) {
+                Err(e) if e.kind() == Kind::Damage => None,
+                other => other?,
+            };
             let record = read::<PinRecord>(&key, bytes.as_ref()).ok().flatten().map(|d| d.record);
             Ok((pin, record))
         })

@@ -30,14 +30,14 @@ impl Element {
             }
             if let Some(name) = tag.strip_prefix('/') {
                 let done = open.pop()?;
-                if done.name != name.trim() {
+                if done.name != local(name.trim())? {
                     return None;
                 }
                 open.last_mut()?.children.push(done);
                 continue;
             }
             let (tag, empty) = tag.strip_suffix('/').map_or((tag, false), |t| (t, true));
-            let name = tag.split_whitespace().next()?.rsplit(':').next()?.to_owned();
+            let name = local(tag.split_whitespace().next()?)?.to_owned();
             let element = Self { name, ..Self::default() };
             if empty {
                 open.last_mut()?.children.push(element);
@@ -66,6 +66,11 @@ impl Element {
     pub(super) fn text_of(&self, name: &str) -> &str {
         self.child(name).map_or("", |c| c.text.trim())
     }
+}
+
+/// A name without its namespace.
+fn local(name: &str) -> Option<&str> {
+    name.rsplit(':').next()
 }
 
 fn unescaped(text: &str) -> Option<String> {
