@@ -161,7 +161,7 @@ impl Catalog {
                 Ok(Some(Seen::Aborted) | None) => {}
                 // One bad record, whoever wrote it, does not take the others out of sight.
                 Err(e) if matches!(e, LifecycleError::Format { .. }) || e.kind() == Kind::Damage => {
-                    listing.unreadable.push((number, e.to_string()))
+                    listing.unreadable.push((number, e.to_string()));
                 }
                 Err(e) => return Err(e),
             }

@@ -88,11 +88,11 @@ mod tests {
         encode(&StoreRecord { place, created_by: "a test".to_owned() }).unwrap().into()
     }
 
-    fn expired(job: &str, n: u64) -> (Key, Bytes) {
+    fn expired(job: &str, n: u8) -> (Key, Bytes) {
         let job = Name::encode(job);
-        let place = Place::new(Role::Expired, &job, n, Uid::from_bytes([n as u8; 16]));
+        let place = Place::new(Role::Expired, &job, n.into(), Uid::from_bytes([n; 16]));
         let body = encode(&ExpiredRecord { place, reason: "a test".to_owned() }).unwrap();
-        (Key::expired(&job, CheckpointNumber::new(n).unwrap()), body.into())
+        (Key::expired(&job, CheckpointNumber::new(n.into()).unwrap()), body.into())
     }
 
     /// A store whose record and one other are signed by key 1.

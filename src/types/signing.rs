@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(bad(&[0xff; 40]), KeyRingError::Line(1));
         assert_eq!(bad(&[7; 32]), KeyRingError::Weak);
         assert_eq!(bad("0".repeat(64).as_bytes()), KeyRingError::Weak);
-        let many: String = (0..=limits::SIGNING_KEYS).map(|i| hex(i as u8) + "\n").collect();
+        let many: String = (0..=u8::try_from(limits::SIGNING_KEYS).unwrap()).map(|i| hex(i) + "\n").collect();
         assert_eq!(bad(many.as_bytes()), KeyRingError::TooMany);
     }
 
