@@ -26,6 +26,7 @@ mod mount_life;
 mod mount_readonly;
 mod pins;
 mod s3;
+mod security;
 mod soak;
 mod tool;
 mod two_hosts;

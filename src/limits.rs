@@ -22,6 +22,18 @@ pub const HEADER_LEN: usize = 4096;
 /// Most entries in a header's `requires` and `requires_write` lists.
 pub const REQUIRES: usize = 32;
 
+/// Most keys of a key file: one that signs, and those before it whose records are still there.
+pub const SIGNING_KEYS: usize = 16;
+
+/// Largest key file in bytes: that many keys in hex, with comments.
+pub const KEY_FILE_LEN: u64 = 16 << 10;
+
+/// Largest answer of a server about its bucket in bytes: S3's 1,000 lifecycle rules at 500 bytes each.
+pub const BUCKET_XML_LEN: usize = 512 << 10;
+
+/// Deepest element of such an answer: S3's own have five.
+pub const BUCKET_XML_DEPTH: usize = 16;
+
 /// Largest metadata object in bytes (header and body): a task manifest of 100,000 files at 600 bytes each.
 pub const METADATA_LEN: u64 = 64 << 20;
 

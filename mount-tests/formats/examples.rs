@@ -17,10 +17,20 @@ use ckptfs::types::{BlobName, CheckpointNumber, Digest, Epoch, Extent, Key, KeyG
 /// The checkpoint's uid.
 pub const CHK_42: Uid = Uid::from_bytes([0x42; 16]);
 const CHK_41: Uid = Uid::from_bytes([0x41; 16]);
-const STORE: Uid = Uid::from_bytes([0xa0; 16]);
+pub const STORE: Uid = Uid::from_bytes([0xa0; 16]);
 const WRITER: Uid = Uid::from_bytes([0xc0; 16]);
 const NONCE: Uid = Uid::from_bytes([0xe0; 16]);
 const OWN: Uid = Uid::from_bytes([0x0e; 16]);
+/// The key of the signed examples: the bytes 0 to 31.
+pub const SIGNING_KEY: [u8; 32] = {
+    let mut key = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        key[i] = i as u8;
+        i += 1;
+    }
+    key
+};
 /// 2026-11-29 12:00:00 UTC.
 const NOON: u64 = 1_795_953_600_000;
 

@@ -61,7 +61,7 @@ impl Cache {
         let bytes = match store.get(key, limits::METADATA_LEN) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Err(CacheError::Absent { key: key.to_string(), checkpoint: checkpoint() }),
-            Err(StoreError::Damaged { why, .. }) => return Err(damaged(why)),
+            Err(StoreError::Damaged { why, .. } | StoreError::Untrusted { why, .. }) => return Err(damaged(why)),
             Err(source) => {
                 let file = "the task manifest".to_owned();
                 return Err(CacheError::Store { file, checkpoint: checkpoint(), source: Box::new(source) });

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use super::{Cache, CacheOptions};
 use crate::error::{Error, Kind, Result};
 use crate::lifecycle::{self, Catalog, LifecycleError, StoreIdentity};
+use crate::limits;
 use crate::local::dir::Dir;
 use crate::local::process;
 use crate::store::{Store, StoreOptions};
-use crate::types::{Name, Uid};
+use crate::types::{KeyRing, Name, Uid};
 
 /// What to open.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +24,8 @@ pub struct SessionOptions {
     pub create: bool,
     /// Use a `file://` store on a network file system all the same.
     pub allow_unsafe_file_system: bool,
+    /// A file with the keys that sign records. Nothing: records are written unsigned, and signatures are passed over.
+    pub key_file: Option<PathBuf>,
 }
 
 /// An open store with its cache.
@@ -94,7 +97,7 @@ impl Session {
     /// # Errors
     /// When the store is not one, cannot be reached, or does not keep its promises; when the cache cannot be used.
     pub fn open(options: &SessionOptions) -> Result<Self> {
-        let store = store_at(options)?;
+        let store = unidentified_store(options)?;
         let found = found(&store, options.create)?;
         let path = match &options.cache {
             Some(path) => path.clone(),
@@ -120,10 +123,7 @@ impl Session {
     /// # Errors
     /// When a newer version forbids it, or the store lets two creators win.
     pub fn ready_to_write(&self) -> Result<()> {
-        if !self.blocks_writing.is_empty() {
-            let needs = self.blocks_writing.join(", ");
-            return Err(LifecycleError::NewerForWriters { key: crate::types::Key::store(), needs }.into());
-        }
+        lifecycle::identity::may_write(&self.blocks_writing)?;
         if !self.cache.is_probed(self.store_id)? {
             self.store.probe()?;
             self.cache.set_probed(self.store_id)?;
@@ -153,19 +153,41 @@ impl Session {
 /// # Errors
 /// As [`Session::open`].
 pub fn open_store(options: &SessionOptions) -> Result<Store> {
-    let store = store_at(options)?;
+    let store = unidentified_store(options)?;
     found(&store, false)?;
     Ok(store)
 }
 
-fn store_at(options: &SessionOptions) -> Result<Store> {
+/// Opens the place of a store without asking what lies there.
+///
+/// # Errors
+/// When the URL or the key file cannot be used.
+pub fn unidentified_store(options: &SessionOptions) -> Result<Store> {
     let url = match &options.store {
         Some(url) => url.clone(),
         None => default_store()?,
     };
-    let store_options =
-        StoreOptions { allow_unsafe_file_system: options.allow_unsafe_file_system, ..StoreOptions::default() };
+    let store_options = StoreOptions {
+        allow_unsafe_file_system: options.allow_unsafe_file_system,
+        keys: options.key_file.as_deref().map(key_ring).transpose()?,
+        ..StoreOptions::default()
+    };
     Ok(Store::open(&url, store_options)?)
+}
+
+/// The keys of a key file.
+///
+/// # Errors
+/// When others may read it, or it holds something else.
+pub fn key_ring(path: &Path) -> Result<KeyRing> {
+    let bytes = crate::local::private::read(path, limits::KEY_FILE_LEN)?;
+    KeyRing::parse(&bytes).map_err(|e| {
+        let what = format!(
+            "cannot use the key file {}: {e}. Make one: (umask 077; openssl rand -hex 32 > FILE)",
+            path.display()
+        );
+        Error::with_source(Kind::Invalid, what, e)
+    })
 }
 
 /// The store's identity; nothing where there is no store and one may be created.

@@ -6,6 +6,7 @@ mod complete;
 #[cfg(feature = "rocksdb")]
 mod demo;
 mod diff;
+mod doctor;
 mod du;
 mod exit;
 mod expire;
@@ -40,6 +41,9 @@ struct Args {
     /// The cache of local files. Default: the user's cache directory, or one on the device of the directory that is snapshotted
     #[arg(long, global = true, env = "CKPTFS_CACHE", value_name = "DIR")]
     cache: Option<PathBuf>,
+    /// A file with the key (64 hex digits) that signs all records; unsigned ones are refused then. Several lines: the first signs, all verify
+    #[arg(long, global = true, env = "CKPTFS_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Print JSON for scripts instead of tables for people
     #[arg(long, global = true)]
     json: bool,
@@ -100,6 +104,8 @@ enum Verb {
     Gc(gc::Args),
     /// Check that every reference resolves; with --read, that every byte is right
     Verify(verify::Args),
+    /// Look whether store, cache, kernel and FUSE will do, and say what to do where not
+    Doctor(doctor::Args),
     /// Watch a job take checkpoints, die, and be restored from the mount
     #[cfg(feature = "rocksdb")]
     Demo(demo::Args),
@@ -118,6 +124,8 @@ pub(crate) struct Context {
     pub(crate) quiet: bool,
     /// How much more to say.
     pub(crate) verbose: u8,
+    /// The key file, where one was given.
+    pub(crate) key_file: Option<PathBuf>,
     allow_unsafe_file_system: bool,
 }
 
@@ -130,6 +138,7 @@ impl Context {
             near: None,
             create: false,
             allow_unsafe_file_system: self.allow_unsafe_file_system,
+            key_file: self.key_file.clone(),
         }
     }
 }
@@ -155,6 +164,7 @@ pub(crate) fn main() -> ExitCode {
         json: args.json,
         quiet: args.quiet,
         verbose: args.verbose,
+        key_file: args.key_file,
         allow_unsafe_file_system: args.allow_unsafe_file_system,
     };
     exit::code(run(&context, args.verb))
@@ -183,6 +193,7 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Pins(args) => pin::list(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
+        Verb::Doctor(args) => doctor::run(context, &args),
         #[cfg(feature = "rocksdb")]
         Verb::Demo(args) => demo::run(context, &args),
     }

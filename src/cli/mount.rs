@@ -109,6 +109,9 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     if let Some(cache) = &context.cache {
         push(&["--cache".into(), absolute(cache)?.into_os_string()]);
     }
+    if let Some(file) = &context.key_file {
+        push(&["--key-file".into(), absolute(file)?.into_os_string()]);
+    }
     for _ in 0..context.verbose {
         push(&["--verbose".into()]);
     }

@@ -20,7 +20,7 @@ use crate::lifecycle::{
 };
 use crate::limits;
 use crate::types::Progress;
-use crate::types::{BlobName, CheckpointNumber, Name, Uid};
+use crate::types::{BlobName, CheckpointNumber, Digest, Key, Name, Uid};
 
 /// A snapshot of one directory as a whole checkpoint.
 #[derive(Debug, Clone)]
@@ -304,7 +304,10 @@ fn store_directory<'a>(
     packed.fill(&mut manifest, scan, bundle)?;
     progress.phase("ack");
     let acked = driver::run(&session.store, ack::Ack::new(manifest)?)?;
-    session.cache.put_manifest(&acked.digest, &acked.bytes)?;
+    // The checkpoint manifest will name the digest of what is stored: the signed object, where there are keys.
+    let key = Key::task(task.job, task.number, &Name::encode(task.operator), task.subtask);
+    let stored = session.store.signed(&key, acked.bytes)?;
+    session.cache.put_manifest(&Digest::of(&stored), &stored)?;
     Ok(SnapshotReport {
         number: task.number,
         uid: intent.place.uid,

@@ -4,6 +4,8 @@
 //! {"ckptfs":"task-manifest/1","length":N,"blake3":"<64 hex>","requires":[],"requires_write":[],"encoding":"plain"}\n
 //! {...body, N bytes...}\n
 //! ```
+//!
+//! A header may have more fields than these, which are passed over: [`super::signature`] adds one.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,14 @@ pub enum FormatError {
         /// What it says and what was expected.
         why: String,
     },
+    /// Whoever read it for us did not believe it.
+    #[error("{what} is not believed: {why}")]
+    Refused {
+        /// The kind of object that was expected.
+        what: &'static str,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// Written by a newer version that asks older ones to keep away.
     #[error("{what} needs {needs}, which this version of ckptfs does not know: upgrade ckptfs")]
     Newer {
@@ -55,7 +65,7 @@ impl FormatError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Damaged { .. } | Self::Misplaced { .. } => Kind::Damage,
+            Self::Damaged { .. } | Self::Misplaced { .. } | Self::Refused { .. } => Kind::Damage,
             Self::Newer { .. } => Kind::Newer,
             Self::Unwritable { .. } => Kind::Invalid,
         }
@@ -96,6 +106,20 @@ struct Header {
     requires: Vec<String>,
     requires_write: Vec<String>,
     encoding: String,
+}
+
+/// How bytes begin that stand in for a record which must not be believed. No header begins so.
+const REFUSAL: &[u8] = b"refused: ";
+
+/// Longest reason that a refusal carries.
+const REASON_LEN: usize = 1000;
+
+/// Bytes for whoever asked for a record that is there and must not be believed: decoding them gives
+/// [`FormatError::Refused`] with this reason, so that an untrusted record is dealt with like a damaged one.
+#[must_use]
+pub fn refusal(why: &str) -> Vec<u8> {
+    let why: String = why.chars().take(REASON_LEN).collect();
+    [REFUSAL, why.as_bytes()].concat()
 }
 
 /// Requirements that this version knows. None exist so far.
@@ -152,6 +176,10 @@ pub fn decode<R: Record>(bytes: &[u8]) -> Result<Decoded<R>, FormatError> {
     let damaged = |why: String| FormatError::Damaged { what: R::WHAT, why };
     if bytes.len() as u64 > limits::METADATA_LEN {
         return Err(damaged(format!("{} bytes, at most {} may be", bytes.len(), limits::METADATA_LEN)));
+    }
+    if let Some(why) = bytes.strip_prefix(REFUSAL) {
+        let why = String::from_utf8_lossy(why).chars().take(REASON_LEN).collect();
+        return Err(FormatError::Refused { what: R::WHAT, why });
     }
     let line_end = bytes
         .iter()

@@ -2,7 +2,8 @@
 //!
 //! Metadata objects are two lines of JSON, a [`header`] and the body that it covers. What the bodies hold:
 //! [`intent`], [`task`] (the task manifest), [`outcome`] (with the checkpoint manifest) and the small [`records`].
-//! A [`bundle`] packs the small files of a subtask's snapshot. A [`clone`] has a record of its own on the local disk. [`rocks`] reads what RocksDB stores about its own files.
+//! A [`signature`] in the header says who wrote it. A [`bundle`] packs the small files of a subtask's snapshot. A [`clone`] has a record of
+//! its own on the local disk. [`rocks`] reads what RocksDB stores about its own files.
 
 pub mod bundle;
 pub mod clone;
@@ -12,9 +13,10 @@ pub mod outcome;
 pub mod place;
 pub mod records;
 pub mod rocks;
+pub mod signature;
 pub mod task;
 
-pub use header::{Decoded, FormatError, Record, decode, decode_at, encode};
+pub use header::{Decoded, FormatError, Record, decode, decode_at, encode, refusal};
 pub use intent::{BaseRef, CheckpointKind, ExpectedOperator, Intent};
 pub use outcome::{CheckpointManifest, Outcome, SubtaskEntry, Verdict};
 pub use place::{Place, Role};

@@ -10,6 +10,7 @@ use super::error::LifecycleError;
 use super::machine::{Reply, read};
 use super::pin::PinRef;
 use super::survey::{Floors, number_of};
+use crate::error::Kind;
 use crate::format::records::PinRecord;
 use crate::format::{CheckpointManifest, Intent, Outcome, Verdict};
 use crate::limits;
@@ -158,7 +159,10 @@ impl Catalog {
                         .insert(number, Checkpoint { job, number, uid, manifest, hidden, expired, pinned });
                 }
                 Ok(Some(Seen::Aborted) | None) => {}
-                Err(e @ LifecycleError::Format { .. }) => listing.unreadable.push((number, e.to_string())),
+                // One bad record, whoever wrote it, does not take the others out of sight.
+                Err(e) if matches!(e, LifecycleError::Format { .. }) || e.kind() == Kind::Damage => {
+                    listing.unreadable.push((number, e.to_string()));
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -198,7 +202,10 @@ impl Catalog {
         let pins: Vec<PinRef> = self.store.list(&prefix)?.iter().filter_map(|l| PinRef::of(&l.key)).collect();
         parallel(pins, |pin| {
             let key = pin.key();
-            let bytes = self.store.get(&key, limits::METADATA_LEN)?;
+            let bytes = match self.store.get(&key, limits::METADATA_LEN) {
+                Err(e) if e.kind() == Kind::Damage => None,
+                other => other?,
+            };
             let record = read::<PinRecord>(&key, bytes.as_ref()).ok().flatten().map(|d| d.record);
             Ok((pin, record))
         })

@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step};
+use crate::format::refusal;
 use crate::limits;
-use crate::store::{Store, StoreError};
+use crate::store::{Created, Store, StoreError};
 use crate::types::{Digest, Key};
 
 /// Requests to a local disk that are worth threads.
@@ -86,8 +87,14 @@ fn delete(store: &Store, requests: Vec<Request>) -> Result<Vec<Reply>, Lifecycle
 pub(super) fn perform(store: &Store, companion: &dyn Companion, request: Request) -> Result<Reply, StoreError> {
     Ok(match request {
         Request::List(prefix) => Reply::Listed(store.list(&prefix)?.into_iter().map(|l| l.key).collect()),
-        Request::Get(key) => Reply::Got(store.get(&key, limits::METADATA_LEN)?),
-        Request::Create(key, bytes) => Reply::Created(store.create(&key, bytes)?),
+        Request::Get(key) => Reply::Got(match store.get(&key, limits::METADATA_LEN) {
+            Err(e) => Some(refused(e)?),
+            Ok(bytes) => bytes,
+        }),
+        Request::Create(key, bytes) => Reply::Created(match store.create(&key, bytes) {
+            Err(e) => Created::Other(refused(e)?),
+            Ok(created) => created,
+        }),
         Request::Head(key) => Reply::Headed(store.head(&key)?),
         Request::Blobs => Reply::Blobs(store.blobs()?),
         Request::Manifest(key, digest) => {
@@ -105,6 +112,14 @@ pub(super) fn perform(store: &Store, companion: &dyn Companion, request: Request
             Reply::Deleted
         }
     })
+}
+
+/// A record that is there and is not believed is a damaged one to a machine, and no failure of the store.
+fn refused(e: StoreError) -> Result<Bytes, StoreError> {
+    match e {
+        StoreError::Untrusted { why, .. } => Ok(refusal(&why).into()),
+        e => Err(e),
+    }
 }
 
 /// Maps a list with at most [`limits::PARALLEL_REQUESTS`] threads; results keep the list's order. The first error in that order wins.

@@ -44,6 +44,9 @@ pub enum LifecycleError {
         /// What it asks for.
         needs: String,
     },
+    /// A signed store, and no key to sign with.
+    #[error("the store is signed: name its key file with --key-file or CKPTFS_KEY_FILE before writing to it")]
+    KeyNeeded,
     /// A higher epoch rules the job.
     #[error("job {job} was taken over by epoch {ruling} (this is epoch {own}): stop this coordinator")]
     Fenced {
@@ -200,7 +203,7 @@ impl LifecycleError {
             Self::Format { source, .. } => source.kind(),
             Self::Unwritable(source) => source.kind(),
             Self::NotAStore { .. } | Self::NoSuchCheckpoint { .. } | Self::Dead { .. } => Kind::NotFound,
-            Self::NotOurs { .. } | Self::Unexpected { .. } => Kind::Invalid,
+            Self::NotOurs { .. } | Self::Unexpected { .. } | Self::KeyNeeded => Kind::Invalid,
             Self::NewerForWriters { .. } => Kind::Newer,
             Self::Fenced { .. } => Kind::Fenced,
             Self::NumberTaken { .. }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::error::LifecycleError;
-use super::machine::{read, write};
+use super::machine::read;
+use crate::format::header::encode_requiring;
 use crate::format::records::StoreRecord;
 use crate::format::{Decoded, Place, Role};
 use crate::limits;
@@ -25,16 +26,33 @@ impl StoreIdentity {
     /// # Errors
     /// [`LifecycleError::NewerForWriters`] says what is needed.
     pub fn writable(&self) -> Result<(), LifecycleError> {
-        if self.blocks_writing.is_empty() {
-            return Ok(());
-        }
-        Err(LifecycleError::NewerForWriters { key: Key::store(), needs: self.blocks_writing.join(", ") })
+        may_write(&self.blocks_writing)
     }
 }
 
-fn believed(bytes: &Bytes) -> Result<StoreIdentity, LifecycleError> {
+/// Whether a store that asks this of writers may be written.
+///
+/// # Errors
+/// [`LifecycleError::KeyNeeded`] for a signed store without a key, [`LifecycleError::NewerForWriters`] for anything else.
+pub fn may_write(blocks_writing: &[String]) -> Result<(), LifecycleError> {
+    match blocks_writing {
+        [] => Ok(()),
+        [one] if one == SIGNATURE => Err(LifecycleError::KeyNeeded),
+        more => Err(LifecycleError::NewerForWriters { key: Key::store(), needs: more.join(", ") }),
+    }
+}
+
+/// What a signed store asks of its writers: somebody without the key may read, but would leave records that nobody believes.
+const SIGNATURE: &str = "signature";
+
+fn signs(store: &Store) -> bool {
+    store.options().keys.is_some()
+}
+
+fn believed(store: &Store, bytes: &Bytes) -> Result<StoreIdentity, LifecycleError> {
     let decoded: Option<Decoded<StoreRecord>> = read(&Key::store(), Some(bytes))?;
-    let decoded = decoded.ok_or(LifecycleError::Confused)?;
+    let mut decoded = decoded.ok_or(LifecycleError::Confused)?;
+    decoded.blocks_writing.retain(|asked| asked != SIGNATURE || !signs(store));
     Ok(StoreIdentity { id: decoded.record.place.uid, blocks_writing: decoded.blocks_writing })
 }
 
@@ -44,7 +62,7 @@ fn believed(bytes: &Bytes) -> Result<StoreIdentity, LifecycleError> {
 /// [`LifecycleError::NotAStore`] where there is none; damaged and newer records.
 pub fn identify(store: &Store) -> Result<StoreIdentity, LifecycleError> {
     match store.get(&Key::store(), limits::METADATA_LEN)? {
-        Some(bytes) => believed(&bytes),
+        Some(bytes) => believed(store, &bytes),
         None => Err(LifecycleError::NotAStore { url: store.url().to_owned() }),
     }
 }
@@ -62,8 +80,10 @@ pub fn create(store: &Store, fresh: Uid) -> Result<StoreIdentity, LifecycleError
         place: Place { role: Role::Store, job: None, number: 0, uid: fresh, subtask: None, holder: None, nonce: None },
         created_by: concat!("ckptfs ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    match store.create(&Key::store(), write(&record)?)? {
+    let asked: &[&str] = if signs(store) { &[SIGNATURE] } else { &[] };
+    let bytes = encode_requiring(&record, &[], asked).map_err(LifecycleError::Unwritable)?;
+    match store.create(&Key::store(), bytes.into())? {
         Created::New | Created::Ours => Ok(StoreIdentity { id: fresh, blocks_writing: Vec::new() }),
-        Created::Other(bytes) => believed(&bytes),
+        Created::Other(bytes) => believed(store, &bytes),
     }
 }

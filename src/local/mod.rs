@@ -13,6 +13,7 @@ pub mod lock;
 pub mod mount;
 pub mod mounts;
 pub mod own_mount;
+pub mod private;
 pub mod process;
 pub mod publish;
 pub mod rocks_lock;

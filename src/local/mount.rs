@@ -22,7 +22,8 @@ const SOURCE: &str = "ckptfs";
 /// A descriptor is a C int.
 const DESCRIPTOR_LEN: u32 = 4;
 
-const DEVICE: &str = "/dev/fuse";
+/// The FUSE device.
+pub const DEVICE: &str = "/dev/fuse";
 const FUSERMOUNT: [&str; 2] = ["/usr/bin/fusermount3", "/bin/fusermount3"];
 
 /// How to mount.
@@ -98,7 +99,7 @@ pub fn mount_fuse(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
         }
         match mount_directly(&dir, options) {
             // Root in a container without CAP_SYS_ADMIN may still have a setuid helper.
-            Err(e) if e.errno() == Some(libc::EPERM) && helper().is_some() => mount_by_helper(point, options),
+            Err(e) if e.errno() == Some(libc::EPERM) && fusermount().is_some() => mount_by_helper(point, options),
             other => other,
         }
     } else {
@@ -152,12 +153,14 @@ fn mount_directly(dir: &Dir, options: &MountOptions) -> Result<OwnedFd> {
     mounted.map(|_| device).map_err(fail)
 }
 
-fn helper() -> Option<PathBuf> {
+/// The setuid helper that mounts for users, where it is installed. Never looked for in `PATH`.
+#[must_use]
+pub fn fusermount() -> Option<PathBuf> {
     FUSERMOUNT.iter().map(PathBuf::from).find(|p| p.exists())
 }
 
 fn helper_command(point: &Path) -> Result<Command> {
-    let Some(path) = helper() else {
+    let Some(path) = fusermount() else {
         return Err(LocalError::refused("mount on", point, Kind::Unsupported, "fusermount3 is not installed")
             .remedy("install the package fuse3, or run as root"));
     };
@@ -264,7 +267,7 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<()> {
     // SAFETY: the path is NUL-terminated.
     match sys::check(unsafe { libc::umount2(c.as_ptr(), flags) }) {
         Ok(_) => Ok(()),
-        Err(e) if e.raw_os_error() == Some(libc::EPERM) && helper().is_some() => unmount_by_helper(point, lazy),
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) && fusermount().is_some() => unmount_by_helper(point, lazy),
         Err(e) => Err(fail(e)),
     }
 }

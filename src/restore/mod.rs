@@ -2,6 +2,7 @@
 
 pub mod clone;
 pub mod copy;
+pub mod doctor;
 pub mod inspect;
 mod layout;
 pub mod select;

@@ -56,6 +56,26 @@ pub trait Staging: Send + fmt::Debug {
     fn publish(self: Box<Self>, key: &str, length: u64, sent: &Counter) -> Result<()>;
 }
 
+/// A setting of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BucketSetting {
+    /// Rules that delete or move objects by age.
+    Lifecycle,
+    /// Whether old versions are kept.
+    Versioning,
+}
+
+/// What a server says of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BucketAnswer {
+    /// S3's XML.
+    Text(String),
+    /// It is not set.
+    None,
+    /// It is not known, for this reason.
+    Unknown(String),
+}
+
 /// A place that keeps objects. Keys are relative to its root and contain no `.` or `..` components. Errors that may pass are
 /// [`super::StoreError::Unavailable`]; whatever else is final.
 pub trait Backend: Send + Sync + fmt::Debug {
@@ -161,6 +181,19 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// When it cannot be made.
     fn create_root(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The directory of the bucket that it lies in, empty at the top; nothing where it lies in none.
+    fn bucket_directory(&self) -> Option<&str> {
+        None
+    }
+
+    /// A setting of the bucket. What cannot be had is unknown, and no error.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    fn ask_bucket(&self, _setting: BucketSetting) -> Result<BucketAnswer> {
+        Ok(BucketAnswer::Unknown("this kind of store has no way to ask".to_owned()))
     }
 
     /// Removes what writers that died left behind under names that are never listed. Says how many.

@@ -71,6 +71,14 @@ pub enum StoreError {
         /// What is wrong.
         why: String,
     },
+    /// A record that is there and that nobody with a key of ours wrote for this place.
+    #[error("{object} is not believed: {why}")]
+    Untrusted {
+        /// URL of the object.
+        object: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The request itself is wrong.
     #[error("{object}: {why}")]
     Invalid {
@@ -133,7 +141,7 @@ impl StoreError {
             Self::AlreadyExists { .. } => Kind::Conflict,
             Self::Unavailable { .. } => Kind::Unavailable,
             Self::Permission { .. } | Self::ReadOnly { .. } => Kind::Permission,
-            Self::Damaged { .. } => Kind::Damage,
+            Self::Damaged { .. } | Self::Untrusted { .. } => Kind::Damage,
             Self::Invalid { .. } | Self::NotOurs { .. } => Kind::Invalid,
             Self::Newer { .. } => Kind::Newer,
             Self::Unsupported { .. } => Kind::Unsupported,

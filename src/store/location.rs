@@ -15,6 +15,7 @@ use super::error::{Result, StoreError, explain};
 use super::file::FileBackend;
 use super::object::ObjectBackend;
 use super::options::StoreOptions;
+use super::settings::{Bucket, KeptClient};
 use super::text;
 
 /// A store's URL, read and found harmless.
@@ -110,8 +111,11 @@ impl Location {
                 let open = |store, parts| ObjectBackend::new(store, parts, prefix, &self.shown, options);
                 let backend = match cloud {
                     Cloud::S3 => {
-                        let store = Arc::new(s3(url.as_str(), &self.shown, options)?.build().map_err(fail)?);
-                        open(Arc::clone(&store) as _, store as _)
+                        let kept = KeptClient::default();
+                        let builder = s3(url.as_str(), &self.shown, options)?.with_http_connector(kept.clone());
+                        let store = Arc::new(builder.build().map_err(fail)?);
+                        let bucket = kept.client().map(|client| Bucket { signer: Arc::clone(&store), client });
+                        open(Arc::clone(&store) as _, store as _).with_bucket(bucket)
                     }
                     Cloud::Google => {
                         let builder = GoogleCloudStorageBuilder::from_env()

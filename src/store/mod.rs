@@ -5,6 +5,7 @@
 //! and fault injection can stand in for a real one. The calls block: never make them on a thread of an async runtime.
 
 mod backend;
+pub mod bucket;
 mod error;
 mod file;
 mod location;
@@ -14,25 +15,29 @@ mod options;
 mod probe;
 mod request;
 mod runtime;
+mod settings;
+mod signed;
 mod text;
 mod transfer;
+mod xml;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-pub use backend::{Backend, Put, RawListed, Sink, Staging};
+pub use backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink, Staging};
+pub use bucket::{Asked, BucketRules, LifecycleRule};
 pub use error::{Result, StoreError};
 pub use options::StoreOptions;
 pub use transfer::StagedBlob;
 
 use crate::metrics::Counter;
-use crate::types::Key;
+use crate::types::{Key, Uid};
 
 /// A store. Clones share everything.
 #[derive(Clone)]
@@ -43,6 +48,8 @@ struct Inner {
     url: String,
     options: StoreOptions,
     counters: Counters,
+    /// The store's id, once a signature needed it.
+    id: OnceLock<Uid>,
 }
 
 /// What was asked of a store since it was opened, retries included.
@@ -156,13 +163,17 @@ impl Store {
         let location = location::Location::parse(url)?;
         let shown = location.shown().to_owned();
         let backend = location.open(&options)?;
-        Ok(Self(Arc::new(Inner { backend, url: shown, options, counters: Counters::default() })))
+        Ok(Self::over(backend, shown, options))
     }
 
     /// A store over any backend. `url` is what messages call it.
     #[must_use]
     pub fn from_backend(backend: Arc<dyn Backend>, url: &str, options: StoreOptions) -> Self {
-        Self(Arc::new(Inner { backend, url: text::without_secrets(url), options, counters: Counters::default() }))
+        Self::over(backend, text::without_secrets(url), options)
+    }
+
+    fn over(backend: Arc<dyn Backend>, url: String, options: StoreOptions) -> Self {
+        Self(Arc::new(Inner { backend, url, options, counters: Counters::default(), id: OnceLock::new() }))
     }
 
     /// The URL, without anything secret.

@@ -18,10 +18,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::BlobSource;
-use super::backend::{Backend, Put, RawListed, Sink};
+use super::backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink};
 use super::error::{Result, StoreError, explain};
 use super::options::StoreOptions;
 use super::runtime::runtime;
+use super::settings::Bucket;
 use crate::metrics::Counter;
 use crate::types::{Digest, Hasher};
 
@@ -49,6 +50,8 @@ pub(super) struct ObjectBackend {
     options: StoreOptions,
     memory: Arc<Semaphore>,
     units: u64,
+    /// The bucket itself, where it can be asked.
+    bucket: Option<Bucket>,
 }
 
 impl fmt::Debug for ObjectBackend {
@@ -118,7 +121,13 @@ impl ObjectBackend {
             options: options.clone(),
             memory: Arc::new(Semaphore::new(permits)),
             units,
+            bucket: None,
         }
+    }
+
+    /// The same, over a bucket that can be asked about itself.
+    pub(super) fn with_bucket(self, bucket: Option<Bucket>) -> Self {
+        Self { bucket, ..self }
     }
 
     fn object(&self, key: &str) -> String {
@@ -419,6 +428,17 @@ fn refused_with(why: &str) -> Option<u16> {
 }
 
 impl Backend for ObjectBackend {
+    fn bucket_directory(&self) -> Option<&str> {
+        Some(&self.prefix)
+    }
+
+    fn ask_bucket(&self, setting: BucketSetting) -> Result<BucketAnswer> {
+        match &self.bucket {
+            Some(bucket) => self.attempt("ask about the bucket of", "", 0, bucket.ask(setting)),
+            None => Ok(BucketAnswer::Unknown("only S3 servers are asked".to_owned())),
+        }
+    }
+
     fn get(&self, key: &str, max_len: u64) -> Result<Option<Bytes>> {
         let path = self.path(key)?;
         let answer = match self.attempt("read", key, 0, self.store.get_opts(&path, GetOptions::default())) {

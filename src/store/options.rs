@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::types::KeyRing;
+
 /// How a store is used. `Default` fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
@@ -13,11 +15,19 @@ pub struct StoreOptions {
     pub memory: u64,
     /// Takes `file://` on NFS, SMB, 9p or FUSE. It risks lost checkpoints: link, rename and fsync there may not do what they say.
     pub allow_unsafe_file_system: bool,
+    /// Signs every record that is written, and refuses those that are not signed by one of these.
+    pub keys: Option<KeyRing>,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(30), attempts: 4, memory: 256 << 20, allow_unsafe_file_system: false }
+        Self {
+            deadline: Duration::from_secs(30),
+            attempts: 4,
+            memory: 256 << 20,
+            allow_unsafe_file_system: false,
+            keys: None,
+        }
     }
 }
 

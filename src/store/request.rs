@@ -69,9 +69,10 @@ impl Store {
     /// A whole object of at most `max_len` bytes; nothing when there is none.
     ///
     /// # Errors
-    /// When the store does not answer, or the object is larger.
+    /// When the store does not answer, or the object is larger; [`StoreError::Untrusted`] for a record that is not signed by
+    /// one of our keys for this place, where we have keys.
     pub fn get(&self, key: &Key, max_len: u64) -> Result<Option<Bytes>> {
-        self.get_at(key.as_str(), max_len)
+        self.get_at(key.as_str(), max_len)?.map(|bytes| self.believed(key, bytes)).transpose()
     }
 
     pub(super) fn get_at(&self, key: &str, max_len: u64) -> Result<Option<Bytes>> {
@@ -143,12 +144,17 @@ impl Store {
     }
 
     /// Creates an object if there is none of its key. The answer is clear: an unclear one is read back until it is.
-    /// On `file://` all uploads made through this store before are durable before the object appears.
+    /// On `file://` all uploads made through this store before are durable before the object appears. Where we have keys, the object is
+    /// signed: what lies there then is [`Store::signed`].
     ///
     /// # Errors
-    /// When the store does not answer; then the object may or may not be there.
+    /// When the store does not answer; then the object may or may not be there. [`StoreError::Untrusted`] when another one is
+    /// there that must not be believed.
     pub fn create(&self, key: &Key, body: Bytes) -> Result<Created> {
-        self.create_at(key.as_str(), body, true)
+        match self.create_at(key.as_str(), self.signed(key, body)?, true)? {
+            Created::Other(bytes) => Ok(Created::Other(self.believed(key, bytes)?)),
+            ours => Ok(ours),
+        }
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a body is cheap to clone, and made for one request")]
@@ -210,6 +216,7 @@ impl Store {
                 why: "only hints are ever replaced".to_owned(),
             });
         }
+        let body = self.signed(key, body)?;
         self.0.counters.puts.inc();
         self.0.counters.bytes_up.add(body.len() as u64);
         self.0.backend.replace(key.as_str(), body)

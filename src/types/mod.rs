@@ -6,6 +6,7 @@ pub mod key;
 pub mod name;
 pub mod number;
 pub mod progress;
+pub mod signing;
 pub mod uid;
 
 pub use digest::{Digest, Hasher};
@@ -14,4 +15,5 @@ pub use key::{Key, KeyParts, Prefix, RecordKind};
 pub use name::{Name, NameError};
 pub use number::{CheckpointNumber, Epoch, KeyGroupRange};
 pub use progress::{Progress, Silent};
+pub use signing::{KeyRing, KeyRingError, Signature};
 pub use uid::{BlobName, Uid};

@@ -47,6 +47,7 @@ pub(crate) struct Stage {
     /// Options that every child is started with.
     store: String,
     cache: PathBuf,
+    key_file: Option<PathBuf>,
 }
 
 fn fail(what: impl std::fmt::Display, e: std::io::Error) -> Error {
@@ -73,7 +74,7 @@ impl Stage {
         let below = |name: &str| shared.directory.join(name);
         let store = context.store.clone().unwrap_or_else(|| format!("file://{}", below("store").display()));
         let cache = context.cache.clone().unwrap_or_else(|| below("cache"));
-        let stage = Self { store, cache, shared };
+        let stage = Self { store, cache, key_file: context.key_file.clone(), shared };
         make(&stage.mountpoint())?;
         let mut signals = Termination::catch().map_err(|e| fail("catch signals", e))?;
         let for_signals = stage.shared.clone();
@@ -113,6 +114,9 @@ impl Stage {
         let exe = std::env::current_exe().map_err(|e| fail("find the program itself", e))?;
         let mut command = Command::new(exe);
         command.arg("--store").arg(&self.store).arg("--cache").arg(&self.cache).stdin(Stdio::null());
+        if let Some(file) = &self.key_file {
+            command.arg("--key-file").arg(file);
+        }
         Ok(command)
     }
 

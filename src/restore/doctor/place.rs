@@ -1,0 +1,156 @@
+//! The cache: its owner, its disk, whether files can be linked into it, and whether inodes keep records.
+
+use std::path::{Path, PathBuf};
+
+use super::{Finding, Question, Severity};
+use crate::cache::session::default_cache;
+use crate::cache::{Cache, CacheOptions};
+use crate::error::{Error, Kind};
+use crate::local::process::{self, Room};
+use crate::local::publish::Staged;
+use crate::local::{Dir, identity, mounts};
+use crate::types::Digest;
+
+/// Less room than this is told.
+const LITTLE: u64 = 1 << 30;
+
+/// Less than one part in this of a disk's inodes is told.
+const FEW: u64 = 20;
+
+pub(super) fn examine(question: &Question) -> Vec<Finding> {
+    let path = match &question.session.cache {
+        Some(path) => Ok(path.clone()),
+        None => default_cache(question.directory.as_deref()),
+    };
+    let path = match path.and_then(|p| std::path::absolute(&p).map_err(|e| Error::new(Kind::Invalid, e.to_string()))) {
+        Ok(path) => path,
+        Err(e) => return vec![Finding::fails("cache", &e)],
+    };
+    let mut findings = vec![cache(&path)];
+    let Some(there) = path.ancestors().find(|p| p.is_dir()).map(Path::to_owned) else { return findings };
+    match process::statvfs(&there) {
+        Ok(room) => findings.push(space(&path, room)),
+        Err(e) => findings.push(Finding::fails("cache space", &e.into())),
+    }
+    findings.push(records(&there));
+    if let Some(directory) = &question.directory {
+        findings.extend(link(directory, &path, &there));
+    }
+    findings
+}
+
+fn cache(path: &Path) -> Finding {
+    match Cache::open(path, CacheOptions { create: false }) {
+        Ok(_) => Finding::fine("cache", path.display().to_string()),
+        Err(e) if e.kind() == Kind::NotFound => {
+            Finding::new("cache", Severity::Note, format!("{} will be made at its first use", path.display()), "")
+        }
+        Err(e) => Finding::fails("cache", &e.into()),
+    }
+}
+
+fn space(path: &Path, room: Room) -> Finding {
+    const CHECK: &str = "cache space";
+    let mib = room.available >> 20;
+    if room.available < LITTLE {
+        let says =
+            format!("{mib} MiB are left for {}: files that do not fit are fetched again and again", path.display());
+        return Finding::new(CHECK, Severity::Warning, says, "free some, or choose another place with --cache");
+    }
+    if room.inodes > 0 && room.free_inodes < room.inodes / FEW {
+        let says = format!("{} inodes are left for {}", room.free_inodes, path.display());
+        return Finding::new(
+            CHECK,
+            Severity::Warning,
+            says,
+            "remove small files there, or choose another place with --cache",
+        );
+    }
+    Finding::fine(CHECK, format!("{mib} MiB are free"))
+}
+
+/// Whether an inode keeps what was hashed: tried on a file without a name.
+fn records(directory: &Path) -> Finding {
+    const CHECK: &str = "user xattrs and birth time";
+    let slower = "files are hashed anew by every process, which costs a read of each";
+    let tried = Dir::open(directory).and_then(|dir| {
+        let staged = Staged::new(&dir, 0o600)?;
+        identity::record(staged.file(), &Digest::of(b""))
+            .map_err(|e| crate::local::LocalError::new("set an attribute in", directory, e))
+    });
+    match tried {
+        Ok(true) => Finding::fine(CHECK, "inodes keep the digest of their file"),
+        Ok(false) => {
+            let says = format!("{} keeps none of one of them: {slower}", directory.display());
+            Finding::new(CHECK, Severity::Warning, says, "use ext4, XFS or btrfs for the cache and the databases")
+        }
+        Err(e) => Finding::new(CHECK, Severity::Note, format!("not tried: {e}"), ""),
+    }
+}
+
+/// Whether files of a directory can be linked into the cache instead of being copied.
+fn link(directory: &Path, cache: &Path, there: &Path) -> Vec<Finding> {
+    const CHECK: &str = "hard links";
+    let copied = |why: String, remedy: String| {
+        Finding::new(CHECK, Severity::Warning, format!("{why}: files are copied"), remedy)
+    };
+    let stat = |path: &Path| Dir::open(path).and_then(|d| d.stat_self());
+    let (from, to) = match (stat(directory), stat(there)) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(e), _) | (_, Err(e)) => return vec![Finding::fails(CHECK, &e.into())],
+    };
+    let root = |path: &Path| mounts::mount_of(path).ok().flatten().map(|m| m.id);
+    let mut findings = Vec::new();
+    if from.dev != to.dev || root(directory) != root(there) {
+        let best: PathBuf = mounts::device_root(directory).unwrap_or_else(|_| directory.to_owned());
+        findings.push(copied(
+            format!("{} and the cache {} are on different file systems", directory.display(), cache.display()),
+            format!("leave --cache out, or choose one below {}", best.display()),
+        ));
+    } else if process::euid() != 0 && from.uid != process::euid() {
+        findings.push(copied(
+            format!("{} belongs to user {}, the cache to {}", directory.display(), from.uid, process::euid()),
+            "run as the user that the database belongs to".to_owned(),
+        ));
+    } else {
+        findings.push(Finding::fine(CHECK, format!("possible from {} into the cache", directory.display())));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_room_is_told() {
+        let room = Room { total: 1 << 40, available: 1 << 39, inodes: 1000, free_inodes: 500 };
+        let of = |room| space(Path::new("/c"), room).severity;
+        assert_eq!(of(room), Severity::Fine);
+        assert_eq!(of(Room { available: LITTLE - 1, ..room }), Severity::Warning);
+        assert_eq!(of(Room { free_inodes: 49, ..room }), Severity::Warning);
+        assert_eq!(of(Room { inodes: 0, free_inodes: 0, ..room }), Severity::Fine);
+    }
+
+    #[test]
+    fn links_and_records_are_looked_at_where_the_cache_will_be() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let there = dir.path().to_owned();
+        let question = Question {
+            session: crate::cache::SessionOptions { cache: Some(there.join("new/cache")), ..Default::default() },
+            directory: Some(there.clone()),
+        };
+        let found = examine(&question);
+        let of = |check: &str| found.iter().find(|f| f.check == check).unwrap();
+        assert_eq!((of("cache").severity, of("hard links").severity), (Severity::Note, Severity::Fine), "{found:?}");
+        assert!(!there.join("new").exists(), "nothing was made");
+        assert_eq!(std::fs::read_dir(&there).unwrap().count(), 0);
+        let shm = Path::new("/dev/shm");
+        let elsewhere = link(shm, &there, &there);
+        assert!(
+            elsewhere[0].severity == Severity::Warning && elsewhere[0].says.contains("different file systems"),
+            "{elsewhere:?}"
+        );
+        assert_eq!(link(&there.join("none"), &there, &there)[0].severity, Severity::Fails);
+    }
+}
