@@ -555,8 +555,19 @@ impl Backend for FileBackend {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
             let (path, name) = parent(key);
+            let (above, last) = parent(path);
+            if !dirs.contains_key(above) {
+                dirs.insert(above, self.dir(above)?);
+            }
             if !dirs.contains_key(path) {
-                dirs.insert(path, self.dir(path)?);
+                let dir = match dirs.get(above) {
+                    Some(Some(above)) => match above.sub(last) {
+                        Err(e) if e.is_not_found() => None,
+                        dir => Some(dir?),
+                    },
+                    _ => None,
+                };
+                dirs.insert(path, dir);
             }
             let stat = match dirs.get(path) {
                 Some(Some(dir)) => dir.stat(name)?,

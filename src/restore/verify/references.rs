@@ -22,7 +22,7 @@ pub(super) type User = (u32, u32);
 const AT_ONCE: usize = 64;
 
 /// Files of one subtask that a finding names: a bundle may hurt all of them.
-const FILES_SHOWN: usize = 1000;
+const FILES_SHOWN: usize = 100;
 
 /// What a run of bytes in a bundle must be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
