@@ -225,7 +225,7 @@ fn soak(desk: Desk) {
         let clone = &clone;
         all.push(scope.spawn(move || s.clone_goes_on(clone, 3000)));
         let end = Instant::now() + Duration::from_secs(seconds());
-        while Instant::now() < end && !all.iter().any(|t| t.is_finished()) {
+        while Instant::now() < end && !all.iter().any(std::thread::ScopedJoinHandle::is_finished) {
             std::thread::sleep(Duration::from_millis(100));
         }
         soak.over.store(true, SeqCst);
