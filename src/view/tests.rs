@@ -399,7 +399,10 @@ fn a_dead_one_is_found_by_name_while_somebody_pins_it() {
     let view = View::new(fake.clone());
     let set = |pinned| {
         let mut jobs = fake.0.jobs.lock().unwrap();
-        let listed = jobs.get_mut(&name("app")).unwrap().checkpoints.get_mut(&n).unwrap();
+        let listing = jobs.get_mut(&name("app")).unwrap();
+        // The dead are never the latest.
+        listing.latest = None;
+        let listed = listing.checkpoints.get_mut(&n).unwrap();
         (listed.expired, listed.pinned) = (true, pinned);
     };
     set(true);
