@@ -61,7 +61,7 @@ impl Plan {
             let way = if is_table(laid) {
                 let local = session.cache.open_complete(&laid.file.digest, laid.file.size)?;
                 let linkable = match &local {
-                    Some(file) => plan.linkable(file, staging, owner, &mut links_work)?,
+                    Some(file) => linkable(file, staging, owner, &mut links_work)?,
                     None => false,
                 };
                 if local.is_some() && !linkable {
@@ -94,37 +94,30 @@ impl Plan {
         plan.mount = Some(found);
         Ok(plan)
     }
+}
 
-    /// Whether the file may be linked into the clone. Device numbers are a hint (overlayfs has several): the first link tells.
-    #[allow(clippy::unused_self)]
-    fn linkable(
-        &self,
-        file: &std::fs::File,
-        staging: &Dir,
-        owner: Owner,
-        links_work: &mut Option<bool>,
-    ) -> Result<bool> {
-        const PROBE: &str = ".probe";
-        let stat = FileStat::of(file)
-            .map_err(|e| Error::with_source(Kind::Other, format!("cannot look at a file of the cache: {e}"), e))?;
-        if stat.uid != owner.uid || stat.mode & WRITABLE_BY_ALL != 0 {
-            return Ok(false);
-        }
-        if let Some(work) = *links_work {
-            return Ok(work);
-        }
-        let work = match link_from_fd(file, staging, PROBE)? {
-            Linked::Linked => {
-                staging.remove(PROBE)?;
-                true
-            }
-            // This inode has too many names; the next may not.
-            Linked::TooManyLinks => return Ok(false),
-            Linked::Exists | Linked::CrossDevice | Linked::NotPermitted => false,
-        };
-        *links_work = Some(work);
-        Ok(work)
+/// Whether the file may be linked into the clone. Device numbers are a hint (overlayfs has several): the first link tells.
+fn linkable(file: &std::fs::File, staging: &Dir, owner: Owner, links_work: &mut Option<bool>) -> Result<bool> {
+    const PROBE: &str = ".probe";
+    let stat = FileStat::of(file)
+        .map_err(|e| Error::with_source(Kind::Other, format!("cannot look at a file of the cache: {e}"), e))?;
+    if stat.uid != owner.uid || stat.mode & WRITABLE_BY_ALL != 0 {
+        return Ok(false);
     }
+    if let Some(work) = *links_work {
+        return Ok(work);
+    }
+    let work = match link_from_fd(file, staging, PROBE)? {
+        Linked::Linked => {
+            staging.remove(PROBE)?;
+            true
+        }
+        // This inode has too many names; the next may not.
+        Linked::TooManyLinks => return Ok(false),
+        Linked::Exists | Linked::CrossDevice | Linked::NotPermitted => false,
+    };
+    *links_work = Some(work);
+    Ok(work)
 }
 
 /// The mount must show this file with these bytes: a stale or strange one would be found out by a corrupt database.
