@@ -3,7 +3,7 @@
 # usage: scripts/soak.sh [SECONDS]   (of each, default 600)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need "${build_needs[@]}" rocksdb-tools python3-venv
+need "${build_needs[@]}" rocksdb-tools python3-venv attr procps
 cd "$here"
 export CARGO_TARGET_DIR=$target CKPTFS_SOAK_SECONDS=${1:-600}
 export PATH="$target/test-tools/bin:$PATH"
