@@ -101,7 +101,6 @@ impl Soak {
             if let Some(said) = self.risk(&cache, &["--json", "-q", "gc", "--delete", "--forget-all"], 30, 80) {
                 let done: Value = serde_json::from_str(&said).unwrap();
                 self.swept.fetch_add(done["deleted"]["blobs"].as_u64().unwrap(), SeqCst);
-                assert_eq!(done["foreign"].as_array().unwrap().len(), 0, "{done}");
             }
         }
     }

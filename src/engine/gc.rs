@@ -7,12 +7,16 @@ use bytes::Bytes;
 
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
+use crate::lifecycle::LifecycleError;
 use crate::lifecycle::driver::{self, Companion};
 use crate::lifecycle::forget::{self, Forget};
 use crate::lifecycle::machine::Request;
 use crate::lifecycle::sweep::{Execute, Plan, SweepOptions, SweepPlan, Swept};
 use crate::types::Progress;
 use crate::types::{CheckpointNumber, Digest, KeyParts, Name, Uid};
+
+/// How often a plan is begun when other sweeps overtake it: each of them has done this one's work.
+const PLANS: u32 = 5;
 
 /// What to do with a plan.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,7 +95,15 @@ impl Companion for Beside<'_> {
 /// When anything that could need something cannot be read; when there are blobs and not a single record.
 pub fn plan(session: &Session, options: SweepOptions, progress: &dyn Progress) -> Result<SweepPlan> {
     session.ready_to_write()?;
-    Ok(driver::run_beside(&session.store, &Beside::new(session, progress, None), Plan::new(options))?)
+    let beside = Beside::new(session, progress, None);
+    for _ in 1..PLANS {
+        match driver::run_beside(&session.store, &beside, Plan::new(options)) {
+            // Another sweep forgot meanwhile what this one had listed: its lists are too old, and new ones are soon made.
+            Err(LifecycleError::NotSwept { why }) => log::info!("the sweep is planned anew: {why}"),
+            planned => return Ok(planned?),
+        }
+    }
+    Ok(driver::run_beside(&session.store, &beside, Plan::new(options))?)
 }
 
 /// Deletes what the plan says, and then the records of numbers that nothing needs. Interrupted, the next one goes on.

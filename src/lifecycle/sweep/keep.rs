@@ -1,6 +1,6 @@
 //! What keeps blobs: collected while records are read, asked once per blob.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{At, Names};
 use crate::format::CheckpointManifest;
@@ -31,7 +31,7 @@ pub(super) struct ToRead {
 pub(super) struct Keep {
     names: Names,
     /// Uploads of open ones, of their bases, and of aborted ones that are not dead.
-    uids: HashSet<Uid>,
+    uids: BTreeSet<Uid>,
     /// Blobs that only a pin keeps, by the checkpoint that is pinned.
     pinned: BTreeMap<At, Names>,
     to_read: VecDeque<ToRead>,

@@ -14,7 +14,7 @@ mod execute;
 mod keep;
 mod plan;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use execute::{Execute, Swept};
 pub use plan::Plan;
@@ -120,5 +120,5 @@ pub struct Numbers {
     pub floors: Floors,
 }
 
-/// Names of blobs.
-type Names = HashSet<BlobName>;
+/// Names of blobs. In order, so that machines in the same state print the same: the search tells states apart by that.
+type Names = BTreeSet<BlobName>;

@@ -40,14 +40,14 @@ pub struct Plan {
     intents: BTreeSet<At>,
     outcomes: BTreeSet<At>,
     floors: Vec<Key>,
-    floor_uids: HashSet<Uid>,
+    floor_uids: BTreeSet<Uid>,
     /// Open numbers, and the bases of open ones.
     open: BTreeSet<At>,
     bases: BTreeMap<At, BTreeSet<Uid>>,
     /// Outcomes that are still to be read.
     unread: Vec<At>,
     /// Whose uid is which number.
-    uids: HashMap<Uid, (At, Fate)>,
+    uids: BTreeMap<Uid, (At, Fate)>,
     keep: Keep,
     jobs: BTreeMap<Name, Numbers>,
 }
@@ -65,6 +65,15 @@ fn job_of(key: &Key) -> Option<&Name> {
         | KeyParts::Floor(job, _) => Some(job),
         _ => None,
     }
+}
+
+/// What was listed and went away was forgotten meanwhile, and whoever came after it and uses its blobs is in none of the lists: they
+/// are too old to delete by. (To go on without it lost data in the search.)
+fn went_away(key: &Key) -> LifecycleError {
+    let why = format!(
+        "{key} was there and is not any more. Another sweep has forgotten it meanwhile: sweep again. If it stays so, `ckptfs verify` tells what is missing"
+    );
+    LifecycleError::NotSwept { why }
 }
 
 fn missing(key: Key) -> LifecycleError {
@@ -85,11 +94,11 @@ impl Plan {
             intents: BTreeSet::new(),
             outcomes: BTreeSet::new(),
             floors: Vec::new(),
-            floor_uids: HashSet::new(),
+            floor_uids: BTreeSet::new(),
             open: BTreeSet::new(),
             bases: BTreeMap::new(),
             unread: Vec::new(),
-            uids: HashMap::new(),
+            uids: BTreeMap::new(),
             keep: Keep::default(),
             jobs: BTreeMap::new(),
         }
@@ -138,9 +147,8 @@ impl Plan {
             floors.take_list(&keys);
             tri!(floors.take(&job, bodies));
         }
-        // Begun and not decided, whoever may have begun it. Nobody was ever told that a number is open which is gone.
-        let gone = |at: &At| self.jobs.get(&at.0).is_some_and(|numbers| numbers.floors.gone(at.1));
-        let open: Vec<At> = self.intents.difference(&self.outcomes).filter(|at| !gone(at)).cloned().collect();
+        // Begun and not decided, whoever may have begun it.
+        let open: Vec<At> = self.intents.difference(&self.outcomes).cloned().collect();
         let gets = open.iter().map(|(job, n)| Request::Get(Key::intent(job, *n))).collect();
         self.ask(Phase::OpenIntents(open), gets)
     }
@@ -148,12 +156,17 @@ impl Plan {
     fn open_read(&mut self, open: &[At], replies: Vec<Reply>) -> Step<SweepPlan> {
         for (at, bytes) in open.iter().zip(tri!(got(replies))) {
             let key = Key::intent(&at.0, at.1);
-            // One that went away between list and get was decided, dead and forgotten: then it needs nothing.
-            let Some(d) = tri!(read::<Intent>(&key, bytes.as_ref())) else { continue };
+            let Some(d) = tri!(read::<Intent>(&key, bytes.as_ref())) else {
+                return Step::Done(Err(went_away(&key)));
+            };
             let intent = tri!(writable(&key, d));
             self.keep.uploads_of(intent.place.uid);
             self.uids.insert(intent.place.uid, (at.clone(), Fate::Unnamed));
-            self.open.insert(at.clone());
+            // One that is gone was decided since it was listed, and its successors have its blobs; or it was never told to anybody, and
+            // is there to be forgotten.
+            if !self.jobs.get(&at.0).is_some_and(|numbers| numbers.floors.gone(at.1)) {
+                self.open.insert(at.clone());
+            }
             for BaseRef { job, number, uid } in intent.bases {
                 self.keep.uploads_of(uid);
                 self.bases.entry((job, number)).or_default().insert(uid);
@@ -178,8 +191,7 @@ impl Plan {
         for (at, bytes) in batch.iter().zip(tri!(got(replies))) {
             let key = Key::outcome(&at.0, at.1);
             let Some(d) = tri!(read::<Outcome>(&key, bytes.as_ref())) else {
-                // Outcomes go with numbers that are dead and forgotten, and with no others.
-                continue;
+                return Step::Done(Err(went_away(&key)));
             };
             let outcome = tri!(writable(&key, d));
             let uid = outcome.place.uid;
@@ -214,7 +226,7 @@ impl Plan {
 
     fn manifests_read(&mut self, batch: &[ToRead], replies: Vec<Reply>) -> Step<SweepPlan> {
         for (task, bytes) in batch.iter().zip(tri!(got(replies))) {
-            let Some(bytes) = bytes else { return Step::Done(Err(missing(task.key.clone()))) };
+            let Some(bytes) = bytes else { return Step::Done(Err(went_away(&task.key))) };
             if Digest::of(&bytes) != task.digest {
                 let why = "it is not the one that the checkpoint manifest names".to_owned();
                 let source = FormatError::Damaged { what: "task-manifest", why };
