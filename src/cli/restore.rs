@@ -76,9 +76,12 @@ fn run_clone(
     let bar = words::Bar::new(context.quiet);
     let report = clone(session, checkpoint, subtasks, &request, &bar)?;
     bar.finish();
-    let amount = |a: ckptfs::restore::clone::Amount| format!("{} files ({})", a.files, words::size(a.bytes));
+    let amount = |a: ckptfs::restore::clone::Amount| {
+        let files = if a.files == 1 { "file" } else { "files" };
+        format!("{} {files} ({})", a.files, words::size(a.bytes))
+    };
     let mut text = format!(
-        "{}/{}: a clone: {} hard-linked from the cache, {} copied, {} links into the mount",
+        "{}/{}: a clone: {} hard-linked from the cache, {} copied, {} linked into the mount",
         checkpoint.job,
         checkpoint.number,
         amount(report.linked),

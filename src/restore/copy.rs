@@ -63,7 +63,7 @@ pub fn copy(
         gone::remove(staging.path());
         return Err(e);
     }
-    let databases = layout.databases.iter().map(|d| target.join(d)).collect();
+    let databases = layout.databases_in(target);
     Ok(CopyReport { files, bytes, cached_bytes, seconds: begun.elapsed().as_secs_f64(), databases })
 }
 

@@ -70,6 +70,12 @@ impl Layout {
         Ok(layout)
     }
 
+    /// The databases below the restored directory, which may be one itself.
+    pub(super) fn databases_in(&self, target: &Path) -> Vec<PathBuf> {
+        let place = |below: &PathBuf| if below.as_os_str().is_empty() { target.to_owned() } else { target.join(below) };
+        self.databases.iter().map(place).collect()
+    }
+
     /// Number and bytes of the files.
     pub(super) fn size(&self) -> (u64, u64) {
         (self.files.len() as u64, self.files.iter().fold(0, |a, l| a.saturating_add(l.file.size)))

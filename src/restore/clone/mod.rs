@@ -129,11 +129,7 @@ pub fn clone(
         mount: plan.mount.filter(|_| built.symlinked.files > 0).map(|m| m.point),
         pin,
         seconds: begun.elapsed().as_secs_f64(),
-        databases: layout
-            .databases
-            .iter()
-            .map(|d| if d.as_os_str().is_empty() { request.directory.clone() } else { request.directory.join(d) })
-            .collect(),
+        databases: layout.databases_in(&request.directory),
     })
 }
 
