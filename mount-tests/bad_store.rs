@@ -92,13 +92,7 @@ fn an_unreachable_store_is_named_and_left_alone() {
 #[test]
 fn a_read_only_store_is_read_and_not_written() {
     let desk = desk();
-    let store = desk.path("store").display().to_string();
-    if is_root() {
-        tool("mount", &["--bind", &store, &store]);
-        tool("mount", &["-o", "remount,bind,ro", &store]);
-    } else {
-        tool("chmod", &["-R", "a-w", &store]);
-    }
+    desk.forbid_writing_the_store();
     let (before, url) = (tree(&desk.path("store")), desk.store.clone());
     let words: &[&str] = if is_root() { &["store", "read-only"] } else { &["store", "ermission denied"] };
     with_store(&desk, &url, &SNAPSHOT).fails(1, words);

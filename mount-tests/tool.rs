@@ -138,6 +138,17 @@ impl Desk {
         panic!("mnt is busy");
     }
 
+    /// Lets nobody write below the store's directory any more, not even root.
+    pub fn forbid_writing_the_store(&self) {
+        let store = self.path("store").display().to_string();
+        if crate::kit::is_root() {
+            tool("mount", &["--bind", &store, &store]);
+            tool("mount", &["-o", "remount,bind,ro", &store]);
+        } else {
+            tool("chmod", &["-R", "a-w", &store]);
+        }
+    }
+
     /// The database of a checkpoint below the mount point.
     pub fn mounted_db(&self, checkpoint: &str) -> PathBuf {
         self.path("mnt").join(format!("app/{checkpoint}/db/0/db"))

@@ -75,15 +75,7 @@ fn over_s3_a_second_host_reads_every_byte_and_so_does_one_that_may_only_read() {
 #[test]
 fn over_a_directory_a_second_host_reads_every_byte_and_so_does_one_that_may_only_read() {
     let mut desk = Desk::new();
-    two_hosts(&mut desk, |desk| {
-        let store = desk.path("store").display().to_string();
-        if is_root() {
-            tool("mount", &["--bind", &store, &store]);
-            tool("mount", &["-o", "remount,bind,ro", &store]);
-        } else {
-            tool("chmod", &["-R", "a-w", &store]);
-        }
-    });
+    two_hosts(&mut desk, |desk| desk.forbid_writing_the_store());
     let why = if is_root() { "read-only" } else { "Permission denied" };
     desk.run(&["snapshot", "--job", "app", "first"]).fails(1, &["store", why]);
     if !is_root() {

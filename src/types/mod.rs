@@ -7,6 +7,7 @@ pub mod name;
 pub mod number;
 pub mod progress;
 pub mod signing;
+pub mod time;
 pub mod uid;
 
 pub use digest::{Digest, Hasher};
@@ -16,4 +17,5 @@ pub use name::{Name, NameError};
 pub use number::{CheckpointNumber, Epoch, KeyGroupRange};
 pub use progress::{Progress, Silent};
 pub use signing::{KeyRing, KeyRingError, Signature};
+pub use time::Utc;
 pub use uid::{BlobName, Uid};

@@ -3,29 +3,12 @@
 use super::Core;
 use super::error::ViewError;
 use super::node::Node;
+use crate::types::Utc;
 
 const PREFIX: &str = "user.ckptfs.";
 
 fn civil(ms: u64) -> String {
-    // Days to year, month, day, after Howard Hinnant's `civil_from_days`, for days since 1970 only.
-    let seconds = ms / 1000;
-    let z = seconds / 86_400 + 719_468;
-    let era = z / 146_097;
-    let day_of_era = z % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let of_day = seconds % 86_400;
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        of_day / 3600,
-        of_day / 60 % 60,
-        of_day % 60,
-        ms % 1000
-    )
+    format!("{:#}", Utc(ms))
 }
 
 impl Core {
@@ -67,18 +50,5 @@ impl Core {
             }
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::civil;
-
-    #[test]
-    fn dates() {
-        assert_eq!(civil(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(civil(951_782_400_123), "2000-02-29T00:00:00.123Z");
-        assert_eq!(civil(1_795_971_599_000), "2026-11-29T16:59:59.000Z");
-        assert_eq!(civil(4_107_542_400_000), "2100-03-01T00:00:00.000Z");
     }
 }
