@@ -12,15 +12,17 @@ use ckptfs::format::{
 use ckptfs::lifecycle::abort::Abort;
 use ckptfs::lifecycle::ack::Ack;
 use ckptfs::lifecycle::complete::Complete;
+use ckptfs::lifecycle::driver::{Answers, perform};
 use ckptfs::lifecycle::error::LifecycleError;
 use ckptfs::lifecycle::expire::Expire;
 use ckptfs::lifecycle::forget::Forget;
-use ckptfs::lifecycle::machine::{Machine, Reply, Request, Step};
+use ckptfs::lifecycle::machine::{Machine, Request, Step};
 use ckptfs::lifecycle::open::{Open, OpenPlan, Opened};
 use ckptfs::lifecycle::pin::{Pin, PinRef, Unpin};
 use ckptfs::lifecycle::sweep::{Execute, Plan, SweepOptions, SweepPlan};
 use ckptfs::lifecycle::takeover::TakeOver;
-use ckptfs::types::{BlobName, CheckpointNumber, Digest, Epoch, Extent, Key, KeyParts, Name, RecordKind, Uid};
+use ckptfs::store::{Created, StoreError};
+use ckptfs::types::{BlobName, CheckpointNumber, Digest, Epoch, Extent, Key, KeyParts, Name, Prefix, RecordKind, Uid};
 
 use crate::program::{Answer, Ask, Claim, Future, Keys, Program, job_name};
 use crate::script::{End, Op, Role, Snapshot};
@@ -54,20 +56,20 @@ struct Writing {
 enum Stage {
     Begin,
     Learn,
-    Open(Box<Open>),
+    Open(Box<Running<Open>>),
     /// Reads its bases' task manifests (so many), then asks for adopted blobs.
     Look(usize),
     Upload,
-    Ack(Box<Ack>),
-    Complete(Box<Complete>),
-    Abort(Box<Abort>),
-    TakeOver(Box<TakeOver>),
-    Expire(Box<Expire>),
-    Pin(Box<Pin>, PinRef),
-    Unpin(Box<Unpin>),
-    Plan(Box<Plan>),
-    Execute(Box<Execute>, Box<SweepPlan>),
-    Forget(Box<Forget>, Vec<Name>, Box<SweepPlan>),
+    Ack(Box<Running<Ack>>),
+    Complete(Box<Running<Complete>>),
+    Abort(Box<Running<Abort>>),
+    TakeOver(Box<Running<TakeOver>>),
+    Expire(Box<Running<Expire>>),
+    Pin(Box<Running<Pin>>, PinRef),
+    Unpin(Box<Running<Unpin>>),
+    Plan(Box<Running<Plan>>),
+    Execute(Box<Running<Execute>>, Box<SweepPlan>),
+    Forget(Box<Running<Forget>>, Vec<Name>, Box<SweepPlan>),
     Over,
 }
 
@@ -116,8 +118,8 @@ fn operator() -> Name {
     Name::encode("db")
 }
 
-fn ask(request: Request) -> Ask {
-    match request {
+fn ask(request: &Request) -> Ask {
+    match request.clone() {
         Request::List(prefix) => Ask::List(prefix),
         Request::Get(key) | Request::Manifest(key, _) => Ask::Get(key),
         Request::Create(key, bytes) => Ask::Create(key, bytes),
@@ -125,6 +127,51 @@ fn ask(request: Request) -> Ask {
         Request::Blobs => Ask::Blobs,
         Request::Delete(key) => Ask::Delete(key),
     }
+}
+
+/// One answer, as the driver gets it from a store.
+struct Told(Answer);
+
+impl Told {
+    fn failed<T>(&self) -> Result<T, StoreError> {
+        match &self.0 {
+            Answer::Failed => Err(StoreError::ReadOnly { what: "ask", object: "the model".to_owned() }),
+            other => unreachable!("{other:?} to another request"),
+        }
+    }
+}
+
+impl Answers for Told {
+    fn list(&self, _: &Prefix) -> Result<Vec<Key>, StoreError> {
+        if let Answer::Listed(keys) = &self.0 { Ok(keys.clone()) } else { self.failed() }
+    }
+
+    fn blobs(&self) -> Result<Vec<(BlobName, u64)>, StoreError> {
+        if let Answer::Blobs(blobs) = &self.0 { Ok(blobs.clone()) } else { self.failed() }
+    }
+
+    fn get(&self, _: &Key) -> Result<Option<Bytes>, StoreError> {
+        if let Answer::Got(bytes) = &self.0 { Ok(bytes.clone()) } else { self.failed() }
+    }
+
+    fn head(&self, _: &Key) -> Result<Option<u64>, StoreError> {
+        if let Answer::Headed(length) = &self.0 { Ok(*length) } else { self.failed() }
+    }
+
+    fn create(&self, _: &Key, _: Bytes) -> Result<Created, StoreError> {
+        if let Answer::Created(created) = &self.0 { Ok(created.clone()) } else { self.failed() }
+    }
+
+    fn delete(&self, _: &Key) -> Result<(), StoreError> {
+        if matches!(self.0, Answer::Deleted) { Ok(()) } else { self.failed() }
+    }
+}
+
+/// A machine, and what it waits for.
+#[derive(Debug, Clone)]
+struct Running<M> {
+    machine: M,
+    asked: Vec<Request>,
 }
 
 /// What a machine made of the answers.
@@ -135,24 +182,31 @@ enum Went<T> {
     Failed,
 }
 
-fn go<M: Machine>(machine: &mut M, answers: Vec<Answer>) -> Went<M::Output> {
-    let mut replies = Vec::new();
-    for answer in answers {
-        replies.push(match answer {
-            Answer::Listed(keys) => Reply::Listed(keys),
-            Answer::Blobs(blobs) => Reply::Blobs(blobs),
-            Answer::Got(bytes) => Reply::Got(bytes),
-            Answer::Headed(length) => Reply::Headed(length),
-            Answer::Created(created) => Reply::Created(created),
-            Answer::Deleted => Reply::Deleted,
-            Answer::Uploaded => unreachable!("machines upload nothing"),
-            Answer::Failed => return Went::Failed,
-        });
+impl<M: Machine> Running<M> {
+    fn new(machine: M) -> Box<Self> {
+        Box::new(Self { machine, asked: Vec::new() })
     }
-    match machine.step(replies) {
-        Step::Ask(requests) if requests.is_empty() => go(machine, Vec::new()),
-        Step::Ask(requests) => Went::Asks(requests.into_iter().map(ask).collect()),
-        Step::Done(result) => Went::Done(result),
+
+    /// What the driver's loop does between two waits.
+    fn go(&mut self, answers: Vec<Answer>) -> Went<M::Output> {
+        let mut replies = Vec::new();
+        for (request, answer) in std::mem::take(&mut self.asked).into_iter().zip(answers) {
+            match perform(&Told(answer), &(), request) {
+                Ok(reply) => replies.push(reply),
+                Err(_) => return Went::Failed,
+            }
+        }
+        loop {
+            match self.machine.step(std::mem::take(&mut replies)) {
+                Step::Done(result) => return Went::Done(result),
+                Step::Ask(requests) if requests.is_empty() => {}
+                Step::Ask(requests) => {
+                    let asks = requests.iter().map(ask).collect();
+                    self.asked = requests;
+                    return Went::Asks(asks);
+                }
+            }
+        }
     }
 }
 
@@ -222,28 +276,30 @@ impl Actor {
         let stage = match op {
             Op::TakeOver(job) => {
                 let machine = TakeOver::new(job_name(job), fresh(0), cache(self.id), String::new());
-                Stage::TakeOver(Box::new(machine))
+                Stage::TakeOver(Running::new(machine))
             }
             Op::Checkpoint(Snapshot { restored: Some((job, n)), .. }) => {
                 return self.wait(Stage::Learn, vec![Ask::Get(Key::outcome(&job_name(job), number(n)))]);
             }
             Op::Checkpoint(snapshot) => self.open(snapshot),
-            Op::Abort(job, n) => Stage::Abort(Box::new(Abort::new(job_name(job), number(n), "impatient".to_owned()))),
-            Op::Complete(job, n) => Stage::Complete(Box::new(Complete::new(job_name(job), number(n), 0))),
-            Op::Expire(job, n) => Stage::Expire(Box::new(Expire::new(job_name(job), number(n), String::new()))),
+            Op::Abort(job, n) => {
+                Stage::Abort(Running::new(Abort::new(job_name(job), number(n), "impatient".to_owned())))
+            }
+            Op::Complete(job, n) => Stage::Complete(Running::new(Complete::new(job_name(job), number(n), 0))),
+            Op::Expire(job, n) => Stage::Expire(Running::new(Expire::new(job_name(job), number(n), String::new()))),
             Op::Pin(job, n) | Op::Hold(job, n) => {
                 let pin = pin_of(self.id, self.life, self.at, job, n);
-                Stage::Pin(Box::new(Pin::new(pin.clone(), PinHolder::Writer, 0)), pin)
+                Stage::Pin(Running::new(Pin::new(pin.clone(), PinHolder::Writer, 0)), pin)
             }
             Op::Unpin(job, n) => {
                 let (job, n) = (job_name(job), number(n));
                 let ours = self.pins.iter().map(|(p, _)| p).filter(|p| p.job == job && p.number == n);
-                Stage::Unpin(Box::new(Unpin::new(ours.cloned().collect())))
+                Stage::Unpin(Running::new(Unpin::new(ours.cloned().collect())))
             }
             Op::UnpinOf(job, n, id, at) => {
-                Stage::Unpin(Box::new(Unpin::new(vec![pin_of(id, 0, usize::from(at), job, n)])))
+                Stage::Unpin(Running::new(Unpin::new(vec![pin_of(id, 0, usize::from(at), job, n)])))
             }
-            Op::Sweep | Op::Forget => Stage::Plan(Box::new(Plan::new(SweepOptions::default()))),
+            Op::Sweep | Op::Forget => Stage::Plan(Running::new(Plan::new(SweepOptions::default()))),
         };
         self.go_on(stage)
     }
@@ -262,7 +318,7 @@ impl Actor {
             pinned: self.pins.iter().map(|(p, _)| p.clone()).collect(),
             opened_ms: 0,
         };
-        Stage::Open(Box::new(Open::new(plan)))
+        Stage::Open(Running::new(Open::new(plan)))
     }
 
     /// Told that it is open: reads what its bases hold, as the engine does.
@@ -273,9 +329,12 @@ impl Actor {
         let mut heads = Vec::new();
         for base in &opened.bases {
             match &base.manifest {
-                Some(manifest) => gets.extend(manifest.subtasks.iter().map(|s| {
-                    Ask::Get(Key::task(&base.of.job, base.of.number, &s.operator, s.subtask))
-                })),
+                Some(manifest) => gets.extend(
+                    manifest
+                        .subtasks
+                        .iter()
+                        .map(|s| Ask::Get(Key::task(&base.of.job, base.of.number, &s.operator, s.subtask))),
+                ),
                 None => heads.extend(content.iter().map(|c| Ask::Head(Key::blob(&blob(*c, base.of.uid))))),
             }
         }
@@ -343,7 +402,7 @@ impl Actor {
         }
         let mut place = Place::new(PlaceRole::Task, &job_name(snapshot.job), writing.number.get(), writing.uid);
         place.subtask = Some((operator(), 0));
-        let stage = Stage::Ack(Box::new(Ack::new(manifest(place, &writing.blobs)).expect("a whole place")));
+        let stage = Stage::Ack(Running::new(Ack::new(manifest(place, &writing.blobs)).expect("a whole place")));
         self.go_on(stage)
     }
 
@@ -352,7 +411,7 @@ impl Actor {
             return self.next();
         };
         let abort = Abort::new(job_name(snapshot.job), writing.number, "failed".to_owned());
-        self.go_on(Stage::Abort(Box::new(abort)))
+        self.go_on(Stage::Abort(Running::new(abort)))
     }
 
     /// One turn; nothing when the next stage begins without answers.
@@ -373,7 +432,7 @@ impl Actor {
                 let stage = self.open(snapshot);
                 self.go_on(stage)
             }
-            Stage::Open(mut machine) => match go(&mut *machine, answers) {
+            Stage::Open(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Open(machine), asks),
                 Went::Failed => self.failed("open", None),
                 Went::Done(Err(e)) => self.failed("open", Some(&e)),
@@ -389,7 +448,7 @@ impl Actor {
                 self.looked(manifests, answers)
             }
             Stage::Upload => self.acknowledge(),
-            Stage::Ack(mut machine) => match go(&mut *machine, answers) {
+            Stage::Ack(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Ack(machine), asks),
                 Went::Failed => self.failed("ack", None),
                 Went::Done(Err(e)) => {
@@ -405,10 +464,10 @@ impl Actor {
                         return self.next();
                     }
                     let complete = Complete::new(job_name(snapshot.job), writing.number, 0);
-                    self.go_on(Stage::Complete(Box::new(complete)))
+                    self.go_on(Stage::Complete(Running::new(complete)))
                 }
             },
-            Stage::Complete(mut machine) => match go(&mut *machine, answers) {
+            Stage::Complete(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Complete(machine), asks),
                 Went::Failed => self.failed("complete", None),
                 Went::Done(Ok(done)) => {
@@ -420,7 +479,7 @@ impl Actor {
                     if matches!(e, LifecycleError::Aborted { .. }) { self.next() } else { self.give_up() }
                 }
             },
-            Stage::Abort(mut machine) => match go(&mut *machine, answers) {
+            Stage::Abort(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Abort(machine), asks),
                 Went::Failed => self.failed("abort", None),
                 Went::Done(Err(e)) => self.failed("abort", Some(&e)),
@@ -429,7 +488,7 @@ impl Actor {
                     self.next()
                 }
             },
-            Stage::TakeOver(mut machine) => match go(&mut *machine, answers) {
+            Stage::TakeOver(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::TakeOver(machine), asks),
                 Went::Failed => self.failed("take-over", None),
                 Went::Done(Err(e)) => {
@@ -446,7 +505,7 @@ impl Actor {
                     self.next()
                 }
             },
-            Stage::Expire(mut machine) => match go(&mut *machine, answers) {
+            Stage::Expire(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Expire(machine), asks),
                 Went::Failed => self.failed("expire", None),
                 Went::Done(Err(e)) => self.failed("expire", Some(&e)),
@@ -455,7 +514,7 @@ impl Actor {
                     self.next()
                 }
             },
-            Stage::Pin(mut machine, pin) => match go(&mut *machine, answers) {
+            Stage::Pin(mut machine, pin) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Pin(machine, pin), asks),
                 Went::Failed => self.failed("pin", None),
                 Went::Done(Err(e)) => self.failed("pin", Some(&e)),
@@ -465,7 +524,7 @@ impl Actor {
                     self.next()
                 }
             },
-            Stage::Unpin(mut machine) => match go(&mut *machine, answers) {
+            Stage::Unpin(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Unpin(machine), asks),
                 Went::Failed => self.failed("unpin", None),
                 Went::Done(Err(e)) => self.failed("unpin", Some(&e)),
@@ -477,17 +536,17 @@ impl Actor {
                     self.next()
                 }
             },
-            Stage::Plan(mut machine) => match go(&mut *machine, answers) {
+            Stage::Plan(mut machine) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Plan(machine), asks),
                 Went::Failed => self.failed("plan", None),
                 Went::Done(Err(e)) => self.failed("plan", Some(&e)),
                 Went::Done(Ok(plan)) => {
                     self.say(if plan.doomed.is_empty() { "planned: nothing goes" } else { "planned: blobs go" });
                     let execute = Execute::new(&plan, false);
-                    self.go_on(Stage::Execute(Box::new(execute), Box::new(needed(plan, self.op()))))
+                    self.go_on(Stage::Execute(Running::new(execute), Box::new(needed(plan, self.op()))))
                 }
             },
-            Stage::Execute(mut machine, plan) => match go(&mut *machine, answers) {
+            Stage::Execute(mut machine, plan) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Execute(machine, plan), asks),
                 Went::Failed => self.failed("sweep", None),
                 Went::Done(Err(e)) => self.failed("sweep", Some(&e)),
@@ -496,7 +555,7 @@ impl Actor {
                     self.forget(jobs, plan)
                 }
             },
-            Stage::Forget(mut machine, jobs, plan) => match go(&mut *machine, answers) {
+            Stage::Forget(mut machine, jobs, plan) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Forget(machine, jobs, plan), asks),
                 Went::Failed => self.failed("forget", None),
                 Went::Done(Err(e)) => self.failed("forget", Some(&e)),
@@ -518,7 +577,7 @@ impl Actor {
         let numbers = plan.jobs.remove(&job).unwrap_or_default();
         let which = u8::try_from(jobs.len()).expect("few jobs");
         let forget = Forget::new(job, numbers, uid(self.id, self.life, self.at, which), 1);
-        self.go_on(Stage::Forget(Box::new(forget), jobs, plan))
+        self.go_on(Stage::Forget(Running::new(forget), jobs, plan))
     }
 }
 
@@ -592,7 +651,12 @@ fn future(op: Op, id: u8) -> Future {
             }
             if let Some((job, n)) = snapshot.restored {
                 let n = Keys::number(n);
-                reads = reads.with(Floor, job, all).with(Outcome, job, n).with(Expired, job, n).with(Pin, job, n).with(Task, job, n);
+                reads = reads
+                    .with(Floor, job, all)
+                    .with(Outcome, job, n)
+                    .with(Expired, job, n)
+                    .with(Pin, job, n)
+                    .with(Task, job, n);
             }
             reads = reads.with(Blobs, 0, all);
             let numbers = snapshot.number.map_or(all, Keys::number);

@@ -143,7 +143,9 @@ impl Judge {
             let tombstone = Key::expired(job, n);
             if !has_been(world, set, &tombstone) {
                 if !here {
-                    return Some(format!("{job}/{n} is completed and not expired, and its outcome is not there any more"));
+                    return Some(format!(
+                        "{job}/{n} is completed and not expired, and its outcome is not there any more"
+                    ));
                 }
                 if gone {
                     return Some(format!("{job}/{n} is completed and not expired, and a floor passed it"));
@@ -209,8 +211,8 @@ impl Judge {
                 })
             }
             Claim::Adopts(job, n, blob) => {
-                let lost = !has_been(world, set, &Key::outcome(job, *n))
-                    && present(world, set, &Key::blob(blob)).is_none();
+                let lost =
+                    !has_been(world, set, &Key::outcome(job, *n)) && present(world, set, &Key::blob(blob)).is_none();
                 lost.then(|| format!("{job}/{n} is open and has adopted blob {blob}, which is missing"))
             }
         }
@@ -225,7 +227,9 @@ impl Judge {
         n: CheckpointNumber,
         uid: Option<Uid>,
     ) -> Option<String> {
-        let Some(obj) = present(world, set, &Key::outcome(job, n)) else { return Some("the outcome is not there".into()) };
+        let Some(obj) = present(world, set, &Key::outcome(job, n)) else {
+            return Some("the outcome is not there".into());
+        };
         let outcome = self.outcome(world, obj);
         if uid.is_some_and(|uid| uid != outcome.uid) {
             return Some("the outcome is another's".to_owned());
@@ -249,7 +253,9 @@ impl Judge {
         let outcome = self.outcome(world, obj);
         let epoch = outcome.completed.as_ref()?.epoch;
         let fenced = claims.iter().find(|c| matches!(c, Claim::Reigns(job, k) if *job == outcome.job && epoch < *k));
-        fenced.map(|_| format!("{}/{} of epoch {epoch} was published after it was taken over", outcome.job, outcome.number))
+        fenced.map(|_| {
+            format!("{}/{} of epoch {epoch} was published after it was taken over", outcome.job, outcome.number)
+        })
     }
 
     /// What is wrong with deleting an object.

@@ -294,17 +294,26 @@ impl Search {
                     footprint.keys.push(key.clone());
                 }
                 Ask::Create(key, bytes) => {
-                    assert!(Keys::of(key).within(&future.creates), "{program:?} creates {key}, which it did not declare");
+                    assert!(
+                        Keys::of(key).within(&future.creates),
+                        "{program:?} creates {key}, which it did not declare"
+                    );
                     writes.push((i, Write::Create(self.world.object(key, bytes))));
                 }
                 Ask::Upload(blob, length) => {
                     let key = Key::blob(blob);
-                    assert!(Keys::of(&key).within(&future.creates), "{program:?} uploads {key}, which it did not declare");
+                    assert!(
+                        Keys::of(&key).within(&future.creates),
+                        "{program:?} uploads {key}, which it did not declare"
+                    );
                     let bytes = Bytes::copy_from_slice(&length.to_le_bytes());
                     writes.push((i, Write::Upload(self.world.object(&key, &bytes))));
                 }
                 Ask::Delete(key) => {
-                    assert!(Keys::of(key).within(&future.deletes), "{program:?} deletes {key}, which it did not declare");
+                    assert!(
+                        Keys::of(key).within(&future.deletes),
+                        "{program:?} deletes {key}, which it did not declare"
+                    );
                     writes.push((i, Write::Delete(self.world.key(key))));
                 }
             }
@@ -384,9 +393,14 @@ impl Search {
                 && let KeyParts::Task(job, n, ..) = key.parts()
             {
                 let set = &self.world.sets[store as usize];
-                let decided = |o: &Obj| matches!(self.world.key_of(*o).parts(), KeyParts::Outcome(j, m) if j == job && m == n);
+                let decided =
+                    |o: &Obj| matches!(self.world.key_of(*o).parts(), KeyParts::Outcome(j, m) if j == job && m == n);
                 let may = waiting.future.completes || waiting.program.owns(key);
-                assert!(may || set.present.iter().chain(&set.departed).any(decided), "{:?} peeps at {key}", waiting.program);
+                assert!(
+                    may || set.present.iter().chain(&set.departed).any(decided),
+                    "{:?} peeps at {key}",
+                    waiting.program
+                );
             }
         }
     }
@@ -771,7 +785,11 @@ impl Search {
                 let picked = options[n % options.len()];
                 n /= options.len();
                 objs.extend(picked);
-                words.push(format!("{} {}", short(&self.world.keys[*k as usize]), if picked.is_some() { "seen" } else { "missed" }));
+                words.push(format!(
+                    "{} {}",
+                    short(&self.world.keys[*k as usize]),
+                    if picked.is_some() { "seen" } else { "missed" }
+                ));
             }
             out.push((words.join(", "), self.answer(waiting, place, &objs)));
         }
@@ -935,9 +953,15 @@ pub fn short(key: &Key) -> String {
     let uid = |b: &BlobName| b.uid.as_bytes()[..4].iter().map(u8::to_string).collect::<Vec<_>>().join(".");
     match key.parts() {
         KeyParts::Blob(b) => format!("blob {} of {}", &b.digest.to_hex()[..4], uid(b)),
-        _ => key.as_str().trim_end_matches(".json").split('/').map(|p| {
-            let p = p.trim_start_matches('0');
-            p.chars().take(24).collect::<String>()
-        }).collect::<Vec<_>>().join("/"),
+        _ => key
+            .as_str()
+            .trim_end_matches(".json")
+            .split('/')
+            .map(|p| {
+                let p = p.trim_start_matches('0');
+                p.chars().take(24).collect::<String>()
+            })
+            .collect::<Vec<_>>()
+            .join("/"),
     }
 }
