@@ -87,6 +87,8 @@ pub struct Actor {
     pins: Vec<(PinRef, bool)>,
     restored: Option<BaseRef>,
     writing: Option<Writing>,
+    /// What it was told of its last number's end.
+    told: Option<(usize, CheckpointNumber, bool)>,
     /// Left open for others.
     left: Vec<(usize, Writing)>,
     said: Aside<String>,
@@ -224,6 +226,7 @@ impl Actor {
             pins: Vec::new(),
             restored: None,
             writing: None,
+            told: None,
             left: Vec::new(),
             said: Aside(String::new()),
         }
@@ -265,6 +268,14 @@ impl Actor {
             Some(e) => format!("{what}: {}", kind(e)),
         });
         self.next()
+    }
+
+    fn decided(&mut self, completed: bool) {
+        self.told = match (self.op(), &self.writing) {
+            (Some(Op::Checkpoint(snapshot)), Some(writing)) => Some((snapshot.job, writing.number, completed)),
+            (Some(Op::Abort(job, n) | Op::Complete(job, n)), _) => Some((job, number(n), completed)),
+            _ => None,
+        };
     }
 
     fn begin(&mut self) -> Option<Vec<Ask>> {
@@ -322,7 +333,7 @@ impl Actor {
     }
 
     /// Told that it is open: reads what its bases hold, as the engine does.
-    fn opened(&mut self, opened: &Opened, content: &[u8]) -> Option<Vec<Ask>> {
+    fn opened(&mut self, opened: &Opened, content: &[u8], careless: bool) -> Option<Vec<Ask>> {
         let bases: Vec<String> = opened.bases.iter().map(|b| format!("{}/{}", b.of.job, b.of.number)).collect();
         self.say(&format!("{}/{} is open, bases [{}]", job_of(&opened.intent.place), opened.number, bases.join(" ")));
         let mut gets = Vec::new();
@@ -335,6 +346,8 @@ impl Actor {
                         .iter()
                         .map(|s| Ask::Get(Key::task(&base.of.job, base.of.number, &s.operator, s.subtask))),
                 ),
+                // The careless adopt whatever may be there.
+                None if careless => {}
                 None => heads.extend(content.iter().map(|c| Ask::Head(Key::blob(&blob(*c, base.of.uid))))),
             }
         }
@@ -374,6 +387,10 @@ impl Actor {
                 }
                 other => unreachable!("{other:?} to read {i} of {manifests}"),
             }
+        }
+        if snapshot.careless {
+            let all = aborted.iter().flat_map(|uid| snapshot.content.iter().map(|c| blob(*c, *uid)));
+            known.extend(all);
         }
         let found = |list: &[BlobName], c: u8| list.iter().copied().find(|b| b.digest == Digest::of(&[c]));
         let mut uploads = Vec::new();
@@ -438,7 +455,7 @@ impl Actor {
                 Went::Done(Err(e)) => self.failed("open", Some(&e)),
                 Went::Done(Ok(opened)) => {
                     let Some(Op::Checkpoint(snapshot)) = self.op() else { unreachable!("it opens a checkpoint") };
-                    self.opened(&opened, snapshot.content)
+                    self.opened(&opened, snapshot.content, snapshot.careless)
                 }
             },
             Stage::Look(manifests) => {
@@ -472,6 +489,7 @@ impl Actor {
                 Went::Failed => self.failed("complete", None),
                 Went::Done(Ok(done)) => {
                     self.say(if done.now { "completed" } else { "completed before" });
+                    self.decided(true);
                     self.next()
                 }
                 Went::Done(Err(e)) => {
@@ -485,6 +503,7 @@ impl Actor {
                 Went::Done(Err(e)) => self.failed("abort", Some(&e)),
                 Went::Done(Ok(now)) => {
                     self.say(if now { "aborted" } else { "aborted before" });
+                    self.decided(false);
                     self.next()
                 }
             },
@@ -727,6 +746,7 @@ impl Program for Actor {
         let pinned = self.pins.iter().filter(|(_, reads)| *reads).map(|(p, _)| Claim::Pinned(p.job.clone(), p.number));
         let mut claims: Vec<Claim> = pinned.collect();
         claims.extend(self.reigns.iter().map(|(job, epoch)| Claim::Reigns(job_name(*job), *epoch)));
+        claims.extend(self.told.iter().map(|(job, n, completed)| Claim::Decided(job_name(*job), *n, *completed)));
         let job = match self.op() {
             Some(Op::Checkpoint(snapshot)) => snapshot.job,
             _ => 0,
@@ -734,7 +754,7 @@ impl Program for Actor {
         for (job, writing) in self.writing.iter().map(|w| (job, w)).chain(self.left.iter().map(|(j, w)| (*j, w))) {
             let job = job_name(job);
             let bases = writing.bases.iter().map(|(b, _)| (b.job.clone(), b.number, b.uid)).collect();
-            claims.push(Claim::Open(job.clone(), writing.number, bases));
+            claims.push(Claim::Open(job.clone(), writing.number, writing.uid, bases));
             claims.extend(writing.adopted.iter().map(|b| Claim::Adopts(job.clone(), writing.number, *b)));
         }
         claims

@@ -49,109 +49,126 @@ fn reader(n: u64) -> Role {
     role("reader", 16, &[Op::Pin(A, n), Op::Unpin(A, n)])
 }
 
-/// A writer that was there before.
-fn earlier(ops: &[Op]) -> Role {
-    role("w0", 3, ops)
+fn config(name: &'static str, before: &[Op], roles: Vec<Role>) -> Config {
+    let before = if before.is_empty() { Vec::new() } else { vec![role("w0", 3, before)] };
+    Config { name, before, roles, loose: false }
 }
 
+/// What was before in most: a completed checkpoint.
+const FIRST: &[Op] = &[Op::Checkpoint(S)];
+
+/// All of them.
 pub fn all() -> Vec<Config> {
-    let first = || vec![earlier(&[Op::Checkpoint(S)])];
+    let hold = [Op::Hold(A, 1), Op::Checkpoint(S.from(A, 1)), Op::Unpin(A, 1)];
+    let clone = [Op::Hold(A, 1), Op::Checkpoint(Snapshot::of(B, b"s").from(A, 1)), Op::Unpin(A, 1)];
     vec![
-        Config {
-            name: "2 writers, 1 sweeper, 1 reader",
-            before: first(),
-            roles: vec![writer(1), writer(2), sweeper(0), reader(1), expirer(1), aborter(2)],
-        },
-        Config {
-            name: "1 writer, 2 sweepers, 1 reader",
-            before: first(),
-            roles: vec![with(writer(1), KILLED), sweeper(0), sweeper(1), reader(1), expirer(1), aborter(2)],
-        },
-        Config {
-            name: "2 writers, 2 sweepers",
-            before: first(),
-            roles: vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1), aborter(2)],
-        },
-        Config {
-            name: "2 writers that are killed",
-            before: vec![],
-            roles: vec![with(writer(1), UNLUCKY), with(writer(2), KILLED), aborter(1)],
-        },
-        Config {
-            name: "adoption",
-            before: first(),
-            roles: vec![
+        config(
+            "2 writers, 1 sweeper, 1 reader",
+            FIRST,
+            vec![writer(1), writer(2), sweeper(0), reader(1), expirer(1), aborter(2)],
+        ),
+        config(
+            "1 writer, 2 sweepers, 1 reader",
+            FIRST,
+            vec![with(writer(1), KILLED), sweeper(0), sweeper(1), reader(1), expirer(1), aborter(2)],
+        ),
+        config(
+            "2 writers, 2 sweepers",
+            FIRST,
+            vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1), aborter(2)],
+        ),
+        config("killed writers", &[], vec![with(writer(1), UNLUCKY), with(writer(2), LOST), aborter(1)]),
+        config(
+            "adoption",
+            FIRST,
+            vec![
                 with(role("w1", 1, &[Op::Checkpoint(Snapshot::of(A, b"sx"))]), KILLED),
                 sweeper(0),
                 aborter(2),
                 expirer(2),
                 role("expirer of 1", 17, &[Op::Expire(A, 1)]),
             ],
-        },
-        Config {
-            name: "own-pinned base",
-            before: first(),
-            roles: vec![
-                with(role("w1", 1, &[Op::Hold(A, 1), Op::Checkpoint(S.from(A, 1)), Op::Unpin(A, 1)]), KILLED),
+        ),
+        config(
+            "careless adoption",
+            &[],
+            vec![with(role("w1", 1, &[Op::Checkpoint(S.careless())]), KILLED), sweeper(0), expirer(1)],
+        ),
+        config(
+            "own-pinned base",
+            FIRST,
+            vec![
+                with(role("w1", 1, &hold), KILLED),
                 expirer(1),
                 role("person", 17, &[Op::UnpinOf(A, 1, 1, 0)]),
                 sweeper(0),
             ],
-        },
-        Config {
-            name: "two jobs",
-            before: first(),
-            roles: vec![
-                role("clone", 1, &[Op::Hold(A, 1), Op::Checkpoint(Snapshot::of(B, b"s").from(A, 1)), Op::Unpin(A, 1)]),
-                writer(2),
+        ),
+        config("two jobs", FIRST, vec![role("clone", 1, &clone), writer(2), expirer(1), sweeper(0)]),
+        config(
+            "a pin twice",
+            FIRST,
+            vec![
+                with(role("reader", 16, &[Op::Pin(A, 1), Op::Unpin(A, 1), Op::Pin(A, 1)]), COPIED),
                 expirer(1),
                 sweeper(0),
             ],
-        },
-        Config {
-            name: "take-over",
-            before: vec![],
-            roles: vec![
+        ),
+        config(
+            "take-over",
+            &[],
+            vec![
                 with(role("old", 1, &[Op::TakeOver(A), Op::Checkpoint(S), Op::Checkpoint(S)]), LOST),
                 with(role("new", 2, &[Op::TakeOver(A), Op::Checkpoint(S)]), KILLED),
             ],
-        },
-        Config {
-            name: "forget",
-            before: first(),
-            roles: vec![
-                with(role("expirer", 10, &[Op::Expire(A, 1)]), COPIED),
-                writer(1),
+        ),
+        config(
+            "forget",
+            FIRST,
+            vec![with(expirer(1), COPIED), writer(1), forgetter(0), forgetter(1), reader(1)],
+        ),
+        config(
+            "forget a base",
+            FIRST,
+            vec![
+                role("w1", 1, &[Op::Checkpoint(S), Op::Checkpoint(S)]),
+                role("expirer", 10, &[Op::Expire(A, 1), Op::Expire(A, 2)]),
+                sweeper(0),
+                forgetter(0),
+            ],
+        ),
+        config(
+            "given numbers",
+            FIRST,
+            vec![
+                role("w1", 1, &[Op::Checkpoint(S.numbered(3).ending(End::Abort)), Op::Expire(A, 3)]),
+                role("w2", 2, &[Op::Checkpoint(S.numbered(3))]),
+                role("w3", 5, &[Op::Checkpoint(S.numbered(2))]),
+                forgetter(0),
+            ],
+        ),
+        config(
+            "floors",
+            &[Op::Checkpoint(S), Op::Checkpoint(S), Op::Checkpoint(S)],
+            vec![
+                role("expirer of 1", 17, &[Op::Expire(A, 1)]),
+                role("expirer of 2", 10, &[Op::Expire(A, 2)]),
                 forgetter(0),
                 forgetter(1),
                 reader(1),
             ],
-        },
-        Config {
-            name: "given numbers",
-            before: first(),
-            roles: vec![
-                role("w1", 1, &[Op::Checkpoint(S.numbered(2).ending(End::Abort)), Op::Expire(A, 2)]),
-                role("w2", 2, &[Op::Checkpoint(S.numbered(2))]),
-                forgetter(0),
-                forgetter(1),
-            ],
-        },
-        Config {
-            name: "failing store",
-            before: first(),
-            roles: vec![writer(1), with(sweeper(0), FAILING), expirer(1)],
-        },
-        Config {
-            name: "detached",
-            before: first(),
-            roles: vec![
+        ),
+        config("failing store", FIRST, vec![writer(1), with(sweeper(0), FAILING), expirer(1)]),
+        config(
+            "detached",
+            FIRST,
+            vec![
                 role("w1", 1, &[Op::Checkpoint(S.ending(End::Leave))]),
                 role("completer", 18, &[Op::Complete(A, 2)]),
                 aborter(2),
                 expirer(1),
                 sweeper(0),
             ],
-        },
+        ),
     ]
 }

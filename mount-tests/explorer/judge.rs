@@ -194,7 +194,15 @@ impl Judge {
                 let floors = self.floors(world, set);
                 self.readable(world, set, &floors, job, *n, None).map(|why| format!("{job}/{n} is pinned, and {why}"))
             }
-            Claim::Open(job, n, bases) => {
+            Claim::Decided(job, n, completed) => {
+                let key = Key::outcome(job, *n);
+                let objs: Vec<Obj> = set.present.iter().chain(&set.departed).copied().collect();
+                let mut outcomes = objs.into_iter().filter(|o| *world.key_of(*o) == key);
+                let so = outcomes.any(|o| self.outcome(world, o).completed.is_some() == *completed);
+                let what = if *completed { "completed" } else { "aborted" };
+                (!so).then(|| format!("{job}/{n} was said to be {what}, and is not"))
+            }
+            Claim::Open(job, n, uid, bases) => {
                 if has_been(world, set, &Key::outcome(job, *n)) {
                     return None;
                 }
@@ -202,7 +210,8 @@ impl Judge {
                 if Self::gone(&floors, job, *n) {
                     return Some(format!("{job}/{n} is open, and a floor passed it"));
                 }
-                if present(world, set, &Key::intent(job, *n)).is_none() {
+                let intent = present(world, set, &Key::intent(job, *n));
+                if intent.is_none_or(|o| decoded::<ckptfs::format::Intent>(world, o).place.uid != *uid) {
                     return Some(format!("{job}/{n} is open, and its intent is not there"));
                 }
                 bases.iter().find_map(|(j, b, uid)| {

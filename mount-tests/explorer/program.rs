@@ -40,8 +40,10 @@ pub enum Answer {
 pub enum Claim {
     /// Its pin was granted: the checkpoint can be read.
     Pinned(Name, CheckpointNumber),
-    /// It was told that this number is open with these bases, until it is decided.
-    Open(Name, CheckpointNumber, Vec<(Name, CheckpointNumber, Uid)>),
+    /// It was told that this number is open under this uid with these bases, until it is decided.
+    Open(Name, CheckpointNumber, Uid, Vec<(Name, CheckpointNumber, Uid)>),
+    /// It was told that this number is decided: completed, or aborted.
+    Decided(Name, CheckpointNumber, bool),
     /// It found this blob of an aborted base for the open number, until that is decided.
     Adopts(Name, CheckpointNumber, BlobName),
     /// It rules: nothing of an older epoch is published any more.

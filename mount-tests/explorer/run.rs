@@ -15,12 +15,12 @@ pub fn run(config: &Config, cast: impl Cast, limit: usize) -> Report {
     let mut store: Vec<(Key, Bytes)> = Vec::new();
     for role in &config.before {
         let actor = Actor { name: role.name.to_owned(), program: cast(role.clone()), luck: role.luck };
-        store = Search::new(vec![actor], &store).straight();
+        store = Search::new(vec![actor], &store, config.loose).straight();
     }
     let actors = config.roles.iter().map(|role| Actor {
         name: role.name.to_owned(),
         program: cast(role.clone()),
         luck: role.luck,
     });
-    Search::new(actors.collect(), &store).run(limit)
+    Search::new(actors.collect(), &store, config.loose).run(limit)
 }

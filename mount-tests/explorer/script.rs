@@ -44,6 +44,8 @@ pub struct Snapshot {
     /// The checkpoint that the job was restored from, and whether its pin is the actor's.
     pub restored: Option<(usize, u64)>,
     pub end: End,
+    /// Believes that aborted bases have uploaded everything.
+    pub careless: bool,
 }
 
 /// How a checkpoint is ended by who began it.
@@ -58,7 +60,7 @@ pub enum End {
 
 impl Snapshot {
     pub const fn of(job: usize, content: &'static [u8]) -> Self {
-        Self { job, number: None, content, restored: None, end: End::Complete }
+        Self { job, number: None, content, restored: None, end: End::Complete, careless: false }
     }
 
     pub const fn numbered(mut self, n: u64) -> Self {
@@ -68,6 +70,11 @@ impl Snapshot {
 
     pub const fn from(mut self, job: usize, n: u64) -> Self {
         self.restored = Some((job, n));
+        self
+    }
+
+    pub const fn careless(mut self) -> Self {
+        self.careless = true;
         self
     }
 
@@ -94,4 +101,6 @@ pub struct Config {
     /// Played one after the other to make the store that the others begin with.
     pub before: Vec<Role>,
     pub roles: Vec<Role>,
+    /// Without reduction, and whatever its actors ask.
+    pub loose: bool,
 }

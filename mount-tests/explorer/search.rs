@@ -23,7 +23,7 @@ use ckptfs::types::{BlobName, Digest, Key, KeyParts, Prefix};
 
 use super::judge::Judge;
 use super::program::{Answer, Ask, Claim, Future, Keys, Program};
-use super::table::Table;
+use super::table::{Map, Table};
 use super::world::{KeyId, Met, Obj, Set, StoreId, World};
 
 /// How much may go wrong, per actor.
@@ -123,11 +123,37 @@ struct Place {
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    Write { actor: usize, at: usize, lost: bool, copied: bool },
-    Read { actor: usize, choice: usize },
-    Astray { actor: usize, at: usize },
-    Kill { actor: usize },
-    Fail { actor: usize },
+    Write { at: usize, lost: bool, copied: bool },
+    Read { choice: usize },
+    Astray { at: usize },
+    Kill,
+    Fail,
+}
+
+/// What an actor at a place can do with a store.
+struct Move {
+    event: Event,
+    store: StoreId,
+    place: u32,
+    /// An outcome that it creates: those who reign are asked.
+    decides: Option<Obj>,
+    /// It must not be.
+    wrong: Option<String>,
+}
+
+/// What must hold of the others' future for an actor to be scheduled alone.
+struct Alone {
+    creates: Keys,
+    deletes: Keys,
+    reads: Keys,
+    completes: bool,
+}
+
+/// The states that come after one, one behind the other, and how.
+#[derive(Default)]
+struct Nexts {
+    states: Vec<u32>,
+    events: Vec<(usize, Event)>,
 }
 
 /// A search in progress.
@@ -142,14 +168,19 @@ pub struct Search {
     covered: Vec<Vec<Option<bool>>>,
     views: Vec<Rc<Vec<Obj>>>,
     view_ids: HashMap<Rc<Vec<Obj>>, u32>,
-    view_of: HashMap<(StoreId, u32), u32>,
+    view_of: Map<(StoreId, u32), u32>,
     places: Vec<Rc<Place>>,
     place_ids: HashMap<Rc<Place>, u32>,
     place_future: Vec<Future>,
-    read_memo: HashMap<(u32, Vec<Reply>, u32, Vec<Obj>, u32), Rc<Vec<u32>>>,
+    reads_known: Map<(u32, u32), Rc<Vec<u32>>>,
+    moves_known: Map<(u32, StoreId), Rc<Vec<Move>>>,
+    alone_known: Map<(u32, StoreId), Option<Rc<Alone>>>,
+    noted_known: Map<(u32, StoreId, StoreId), u32>,
     store_fine: Vec<bool>,
-    claims_fine: std::collections::HashSet<(StoreId, u32)>,
+    claims_fine: Map<(StoreId, u32), ()>,
     stride: usize,
+    /// Nothing is reduced, and nothing declared.
+    loose: bool,
     arena: Vec<u32>,
     parents: Vec<u32>,
     said: HashMap<String, usize>,
@@ -160,7 +191,7 @@ const COMBINATIONS: usize = 1 << 14;
 
 impl Search {
     /// A search of these actors on a store that holds these objects.
-    pub fn new(actors: Vec<Actor>, store: &[(Key, Bytes)]) -> Self {
+    pub fn new(actors: Vec<Actor>, store: &[(Key, Bytes)], loose: bool) -> Self {
         let mut search = Self {
             world: World::default(),
             judge: Judge::default(),
@@ -172,14 +203,18 @@ impl Search {
             covered: Vec::new(),
             views: Vec::new(),
             view_ids: HashMap::new(),
-            view_of: HashMap::new(),
+            view_of: Map::default(),
             places: Vec::new(),
             place_ids: HashMap::new(),
             place_future: Vec::new(),
-            read_memo: HashMap::new(),
+            reads_known: Map::default(),
+            moves_known: Map::default(),
+            alone_known: Map::default(),
+            noted_known: Map::default(),
             store_fine: Vec::new(),
-            claims_fine: std::collections::HashSet::new(),
+            claims_fine: Map::default(),
             stride: actors.len() + 1,
+            loose,
             arena: Vec::new(),
             parents: Vec::new(),
             said: HashMap::new(),
@@ -210,27 +245,26 @@ impl Search {
             return self.report(true, Some(Violation { what, trace: Vec::new() }));
         }
         let mut stack = vec![0u32];
-        let mut next = Vec::new();
+        let mut nexts = Nexts::default();
+        let stride = self.stride;
+        let mut state = vec![0; stride];
         while let Some(at) = stack.pop() {
-            let from = at as usize * self.stride;
-            let state = self.arena[from..from + self.stride].to_vec();
-            next.clear();
-            if let Some((event, what)) = self.expand(&state, &mut next) {
+            state.copy_from_slice(self.state(at));
+            if let Some((actor, event, what)) = self.expand(&state, &mut nexts) {
                 let mut trace = self.trace(at);
-                trace.push(self.explain(&state, event));
+                trace.push(self.explain(&state, actor, event));
                 return self.report(false, Some(Violation { what, trace }));
             }
-            for (to, _) in next.drain(..) {
+            for to in nexts.states.chunks_exact(stride) {
                 let id = u32::try_from(self.parents.len()).expect("fewer states");
-                let stride = self.stride;
                 let arena = &self.arena;
-                let same = |i: u32| arena[i as usize * stride..(i as usize + 1) * stride] == to[..];
-                if !table.insert(&to, id, same) {
+                let same = |i: u32| arena[i as usize * stride..(i as usize + 1) * stride] == *to;
+                if !table.insert(to, id, same) {
                     continue;
                 }
-                self.arena.extend_from_slice(&to);
+                self.arena.extend_from_slice(to);
                 self.parents.push(at);
-                if let Some(what) = self.judged(&to) {
+                if let Some(what) = self.judged(to) {
                     let trace = self.trace(id);
                     return self.report(false, Some(Violation { what, trace }));
                 }
@@ -243,15 +277,18 @@ impl Search {
         self.report(true, None)
     }
 
+    fn state(&self, at: u32) -> &[u32] {
+        &self.arena[at as usize * self.stride..(at as usize + 1) * self.stride]
+    }
+
     /// What is in the store when these actors have had their one way.
     pub fn straight(mut self) -> Vec<(Key, Bytes)> {
         let mut state = self.arena[..self.stride].to_vec();
-        let mut next = Vec::new();
+        let mut nexts = Nexts::default();
         loop {
-            next.clear();
-            self.expand(&state, &mut next);
-            match next.drain(..).next() {
-                Some((to, _)) => state = to,
+            self.expand(&state, &mut nexts);
+            match nexts.states.get(..self.stride) {
+                Some(to) => state.copy_from_slice(to),
                 None => break,
             }
         }
@@ -275,21 +312,22 @@ impl Search {
         }
         let mut footprint = Footprint::default();
         let mut writes = Vec::new();
+        let loose = self.loose;
         let (future, always) = (program.future(), program.restarted().future());
         for (i, ask) in asks.iter().enumerate() {
             match ask {
                 Ask::List(prefix) => {
                     let keys = Keys::under(prefix);
-                    assert!(keys.within(&future.reads), "{program:?} lists {prefix}, which it did not declare");
+                    assert!(loose || keys.within(&future.reads), "{program:?} lists {prefix}, which it did not declare");
                     footprint.prefixes.push(prefix.clone());
                 }
                 Ask::Blobs => {
                     let keys = Keys::under(&Prefix::blobs());
-                    assert!(keys.within(&future.reads), "{program:?} lists blobs, which it did not declare");
+                    assert!(loose || keys.within(&future.reads), "{program:?} lists blobs, which it did not declare");
                     footprint.prefixes.push(Prefix::blobs());
                 }
                 Ask::Get(key) | Ask::Head(key) => {
-                    assert!(Keys::of(key).within(&future.reads), "{program:?} reads {key}, which it did not declare");
+                    assert!(loose || Keys::of(key).within(&future.reads), "{program:?} reads {key}, which it did not declare");
                     self.world.key(key);
                     footprint.keys.push(key.clone());
                 }
@@ -444,10 +482,13 @@ impl Search {
             }
             self.store_fine[store as usize] = true;
         }
+        if let Some(what) = self.rivals(state) {
+            return Some(what);
+        }
         for (actor, place) in state[1..].iter().enumerate() {
             let program = self.places[*place as usize].program;
             let claims = self.programs[program as usize].claims.clone();
-            if claims.is_empty() || self.claims_fine.contains(&(store, program)) {
+            if claims.is_empty() || self.claims_fine.contains_key(&(store, program)) {
                 continue;
             }
             let set = self.world.get(store);
@@ -456,7 +497,22 @@ impl Search {
                     return Some(format!("{what} (promised to {})", self.names[actor]));
                 }
             }
-            self.claims_fine.insert((store, program));
+            self.claims_fine.insert((store, program), ());
+        }
+        None
+    }
+
+    /// Two that reign in one epoch.
+    fn rivals(&self, state: &[u32]) -> Option<String> {
+        let claims = |place: &u32| self.programs[self.places[*place as usize].program as usize].claims.clone();
+        let mut reigns: Vec<Claim> = Vec::new();
+        for place in &state[1..] {
+            for claim in claims(place).iter().filter(|c| matches!(c, Claim::Reigns(..))) {
+                if reigns.contains(claim) {
+                    return Some(format!("two have {claim:?}"));
+                }
+            }
+            reigns.extend(claims(place).iter().filter(|c| matches!(c, Claim::Reigns(..))).cloned());
         }
         None
     }
@@ -464,15 +520,19 @@ impl Search {
     // Steps.
 
     /// All states after this one. A step that must not be is returned with what is wrong with it.
-    fn expand(&mut self, state: &[u32], out: &mut Vec<(Vec<u32>, Event)>) -> Option<(Event, String)> {
+    fn expand(&mut self, state: &[u32], nexts: &mut Nexts) -> Option<(usize, Event, String)> {
+        nexts.states.clear();
+        nexts.events.clear();
         let count = state.len() - 1;
-        for actor in 0..count {
-            if self.alone(state, actor) {
-                return self.steps_of(state, actor, false, out);
+        if !self.loose {
+            for actor in 0..count {
+                if self.alone(state, actor) {
+                    return self.steps_of(state, actor, false, nexts);
+                }
             }
         }
         for actor in 0..count {
-            let found = self.steps_of(state, actor, true, out);
+            let found = self.steps_of(state, actor, true, nexts);
             if found.is_some() {
                 return found;
             }
@@ -481,58 +541,93 @@ impl Search {
     }
 
     /// Whether nobody else can change what this actor's next step reads, or see what it writes.
-    fn alone(&self, state: &[u32], actor: usize) -> bool {
-        let place = &self.places[state[actor + 1] as usize];
-        let waiting = &self.programs[place.program as usize];
-        if waiting.asks.is_empty() {
-            return false;
-        }
-        let mut others = Future::default();
+    fn alone(&mut self, state: &[u32], actor: usize) -> bool {
+        let place = state[actor + 1];
+        let Some(needs) = self.needs(place, state[0]) else { return false };
+        let mut others: Vec<&Future> = Vec::new();
         for (i, other) in state[1..].iter().enumerate() {
             if i != actor {
-                others = others.and(&self.place_future[*other as usize]);
+                others.push(&self.place_future[*other as usize]);
             }
         }
-        for write in &place.astray {
-            match write {
-                Write::Create(o) | Write::Upload(o) => {
-                    others.creates = others.creates.and(&Keys::of(self.world.key_of(*o)));
-                }
-                Write::Delete(k) => others.deletes = others.deletes.and(&Keys::of(&self.world.keys[*k as usize])),
-            }
+        !others.iter().any(|o| {
+            needs.creates.meets(&o.creates)
+                || needs.deletes.meets(&o.deletes)
+                || needs.reads.meets(&o.reads)
+                || (needs.completes && o.completes)
+        })
+    }
+
+    fn needs(&mut self, place: u32, store: StoreId) -> Option<Rc<Alone>> {
+        if let Some(known) = self.alone_known.get(&(place, store)) {
+            return known.clone();
         }
-        let unwritten = || waiting.writes.iter().zip(&place.replies).filter(|(_, r)| **r == Reply::None);
-        if unwritten().next().is_some() {
-            return unwritten().all(|((_, write), _)| {
-                let (Write::Create(obj) | Write::Upload(obj)) = *write else { return false };
+        let needs = self.needed(place, store).map(Rc::new);
+        self.alone_known.insert((place, store), needs.clone());
+        needs
+    }
+
+    fn needed(&self, place: u32, store: StoreId) -> Option<Alone> {
+        let place = &self.places[place as usize];
+        let waiting = &self.programs[place.program as usize];
+        if waiting.asks.is_empty() {
+            return None;
+        }
+        let mut needs = Alone {
+            creates: Keys::default(),
+            deletes: Keys::default(),
+            reads: Keys::default(),
+            completes: false,
+        };
+        let mut unwritten = waiting.writes.iter().zip(&place.replies).filter(|(_, r)| **r == Reply::None).peekable();
+        if unwritten.peek().is_some() {
+            for ((_, write), _) in unwritten {
+                let (Write::Create(obj) | Write::Upload(obj)) = *write else { return None };
                 let key = self.world.key_of(obj);
                 let keys = Keys::of(key);
-                let changed = keys.meets(&others.creates) || keys.meets(&others.deletes);
+                needs.creates = needs.creates.and(&keys);
+                needs.deletes = needs.deletes.and(&keys);
                 match key.parts() {
-                    KeyParts::Blob(_) => !changed && !keys.meets(&others.reads),
+                    KeyParts::Blob(_) => needs.reads = needs.reads.and(&keys),
                     // Whoever completes an undecided number of another's says so; that nobody else reads its acks is checked.
-                    KeyParts::Task(..) => !changed && !others.completes,
-                    _ => false,
+                    KeyParts::Task(..) => needs.completes = true,
+                    _ => return None,
                 }
-            });
+            }
+        } else {
+            let set = &self.world.sets[store as usize];
+            for ask in &waiting.asks {
+                match ask {
+                    Ask::List(prefix) => {
+                        let keys = Keys::under(prefix);
+                        needs.creates = needs.creates.and(&keys);
+                        needs.deletes = needs.deletes.and(&keys);
+                    }
+                    Ask::Blobs => {
+                        let keys = Keys::under(&Prefix::blobs());
+                        needs.creates = needs.creates.and(&keys);
+                        needs.deletes = needs.deletes.and(&keys);
+                    }
+                    Ask::Get(key) | Ask::Head(key) => {
+                        let there = self.world.known_key(key).is_some_and(|k| self.world.at(set, k).is_some());
+                        let changes = if there { &mut needs.deletes } else { &mut needs.creates };
+                        *changes = changes.and(&Keys::of(key));
+                    }
+                    _ => {}
+                }
+            }
         }
-        let set = &self.world.sets[state[0] as usize];
-        waiting.asks.iter().all(|ask| match ask {
-            Ask::List(prefix) => {
-                let keys = Keys::under(prefix);
-                !keys.meets(&others.creates) && !keys.meets(&others.deletes)
+        // Its own late requests are others'.
+        for write in &place.astray {
+            let meets = match write {
+                Write::Create(o) | Write::Upload(o) => Keys::of(self.world.key_of(*o)).meets(&needs.creates),
+                Write::Delete(k) => Keys::of(&self.world.keys[*k as usize]).meets(&needs.deletes),
+            };
+            if meets {
+                return None;
             }
-            Ask::Blobs => {
-                let keys = Keys::under(&Prefix::blobs());
-                !keys.meets(&others.creates) && !keys.meets(&others.deletes)
-            }
-            Ask::Get(key) | Ask::Head(key) => {
-                let there = self.world.known_key(key).is_some_and(|k| self.world.at(set, k).is_some());
-                let changes = if there { &others.deletes } else { &others.creates };
-                !Keys::of(key).meets(changes)
-            }
-            _ => true,
-        })
+        }
+        Some(needs)
     }
 
     fn steps_of(
@@ -540,67 +635,106 @@ impl Search {
         state: &[u32],
         actor: usize,
         with_astray: bool,
-        out: &mut Vec<(Vec<u32>, Event)>,
-    ) -> Option<(Event, String)> {
-        let place = self.places[state[actor + 1] as usize].clone();
-        if with_astray {
-            for at in 0..place.astray.len() {
-                let event = Event::Astray { actor, at };
-                match self.write(state, place.astray[at]) {
-                    Err(what) => return Some((event, what)),
-                    Ok((_, store)) => {
-                        let mut rest = (*place).clone();
-                        rest.astray.remove(at);
-                        let to = self.place(rest);
-                        let next = self.next(state, actor, store, to);
-                        out.push((next, event));
+        nexts: &mut Nexts,
+    ) -> Option<(usize, Event, String)> {
+        let moves = self.moves(state[actor + 1], state[0]);
+        for step in moves.iter() {
+            if !with_astray && matches!(step.event, Event::Astray { .. }) {
+                continue;
+            }
+            if let Some(what) = &step.wrong {
+                return Some((actor, step.event, what.clone()));
+            }
+            if let Some(obj) = step.decides {
+                let claims: Vec<Claim> = state[1..].iter().flat_map(|p| self.claims(*p).to_vec()).collect();
+                if let Some(what) = self.judge.created(&self.world, obj, &claims) {
+                    return Some((actor, step.event, what));
+                }
+            }
+            let from = nexts.states.len();
+            nexts.states.extend_from_slice(state);
+            nexts.states[from] = step.store;
+            nexts.states[from + actor + 1] = step.place;
+            if step.store != state[0] {
+                for i in 1..state.len() {
+                    if i != actor + 1 {
+                        nexts.states[from + i] = self.noted(state[i], state[0], step.store);
                     }
                 }
             }
+            nexts.events.push((actor, step.event));
+        }
+        None
+    }
+
+    fn claims(&self, place: u32) -> Rc<Vec<Claim>> {
+        self.programs[self.places[place as usize].program as usize].claims.clone()
+    }
+
+    /// What an actor at a place can do with a store, whoever else is there.
+    fn moves(&mut self, at: u32, store: StoreId) -> Rc<Vec<Move>> {
+        if let Some(known) = self.moves_known.get(&(at, store)) {
+            return known.clone();
+        }
+        let moves = Rc::new(self.all_moves(at, store));
+        self.moves_known.insert((at, store), moves.clone());
+        moves
+    }
+
+    fn all_moves(&mut self, at: u32, store: StoreId) -> Vec<Move> {
+        let place = self.places[at as usize].clone();
+        let mut moves = Vec::new();
+        let step = |event, store, place| Move { event, store, place, decides: None, wrong: None };
+        for i in 0..place.astray.len() {
+            let event = Event::Astray { at: i };
+            let mut rest = (*place).clone();
+            let write = rest.astray.remove(i);
+            let rest = self.place(rest);
+            let (_, to, decides, wrong) = self.write(store, write);
+            moves.push(Move { event, store: to, place: rest, decides, wrong });
         }
         if self.programs[place.program as usize].asks.is_empty() {
-            return None;
+            return moves;
         }
         let writes = self.programs[place.program as usize].writes.clone();
-        for (at, (_, write)) in writes.iter().enumerate() {
-            if place.replies[at] != Reply::None {
+        for (i, (_, write)) in writes.iter().enumerate() {
+            if place.replies[i] != Reply::None {
                 continue;
             }
-            let event = Event::Write { actor, at, lost: false, copied: false };
-            let (met, store) = match self.write(state, *write) {
-                Err(what) => return Some((event, what)),
-                Ok(done) => done,
-            };
-            let changed = store != state[0];
+            let event = Event::Write { at: i, lost: false, copied: false };
+            let (met, to, decides, wrong) = self.write(store, *write);
+            let changed = to != store;
             let mut told = (*place).clone();
-            told.replies[at] = match write {
+            told.replies[i] = match write {
                 Write::Create(_) => Reply::Met(met),
                 Write::Upload(_) | Write::Delete(_) => Reply::Done,
             };
-            let to = self.told(told.clone(), store);
-            let next = self.next(state, actor, store, to);
-            out.push((next, event));
+            let then = self.told(told.clone(), to);
+            let failed = wrong.is_some();
+            moves.push(Move { event, store: to, place: then, decides, wrong });
+            if failed {
+                continue;
+            }
             if changed && place.luck.lost > 0 {
                 let mut lost = (*place).clone();
                 lost.luck.lost -= 1;
-                let to = self.place(lost);
-                let next = self.next(state, actor, store, to);
-                out.push((next, Event::Write { actor, at, lost: true, copied: false }));
+                let then = self.place(lost);
+                let event = Event::Write { at: i, lost: true, copied: false };
+                moves.push(Move { event, store: to, place: then, decides, wrong: None });
             }
             if changed && place.luck.copies > 0 && !matches!(write, Write::Upload(_)) {
                 told.luck.copies -= 1;
                 told.astray.push(*write);
                 told.astray.sort_unstable();
-                let to = self.told(told, store);
-                let next = self.next(state, actor, store, to);
-                out.push((next, Event::Write { actor, at, lost: false, copied: true }));
+                let then = self.told(told, to);
+                let event = Event::Write { at: i, lost: false, copied: true };
+                moves.push(Move { event, store: to, place: then, decides, wrong: None });
             }
         }
         if place.replies.iter().all(|r| *r != Reply::None) {
-            for (choice, program) in self.after_reads(&place, state[0]).iter().enumerate() {
-                let to = self.placed(*program, state[0], place.luck, place.astray.clone());
-                let next = self.next(state, actor, state[0], to);
-                out.push((next, Event::Read { actor, choice }));
+            for (choice, program) in self.after_reads(&place, store).iter().enumerate() {
+                let then = self.placed(*program, store, place.luck, place.astray.clone());
+                moves.push(step(Event::Read { choice }, store, then));
             }
         }
         if place.luck.kills > 0 {
@@ -613,9 +747,8 @@ impl Search {
             astray.sort_unstable();
             astray.dedup();
             let luck = Luck { kills: place.luck.kills - 1, ..place.luck };
-            let to = self.placed(program, state[0], luck, astray);
-            let next = self.next(state, actor, state[0], to);
-            out.push((next, Event::Kill { actor }));
+            let then = self.placed(program, store, luck, astray);
+            moves.push(step(Event::Kill, store, then));
         }
         if place.luck.failures > 0 {
             let mut program = self.programs[place.program as usize].program.copy();
@@ -623,11 +756,10 @@ impl Search {
             let asks = program.step(answers);
             let program = self.program(program, asks);
             let luck = Luck { failures: place.luck.failures - 1, ..place.luck };
-            let to = self.placed(program, state[0], luck, place.astray.clone());
-            let next = self.next(state, actor, state[0], to);
-            out.push((next, Event::Fail { actor }));
+            let then = self.placed(program, store, luck, place.astray.clone());
+            moves.push(step(Event::Fail, store, then));
         }
-        None
+        moves
     }
 
     /// After a reply: waits for the others, or goes on.
@@ -636,82 +768,62 @@ impl Search {
         if waiting.reads || place.replies.contains(&Reply::None) {
             return self.place(place);
         }
+        self.place(place.clone());
         let programs = self.after_reads(&place, store);
         let [program] = programs[..] else { panic!("one reply, one way on") };
         self.placed(program, store, place.luck, place.astray)
     }
 
-    /// The next state; what came and went is noted by those who are reading.
-    fn next(&mut self, state: &[u32], actor: usize, store: StoreId, to: u32) -> Vec<u32> {
-        let mut next = state.to_vec();
-        next[0] = store;
-        next[actor + 1] = to;
-        if store == state[0] {
-            return next;
+    /// Where another is when the store changes: what came and went is noted by those who are reading.
+    fn noted(&mut self, at: u32, before: StoreId, after: StoreId) -> u32 {
+        if self.places[at as usize].seen == u32::MAX {
+            return at;
         }
-        let (before, after) = (self.world.get(state[0]), self.world.get(store));
-        let gone = before.present.iter().find(|o| !after.has(**o)).copied();
-        let came = after.present.iter().find(|o| !before.has(**o)).copied();
-        for (i, slot) in next.iter_mut().enumerate().skip(1) {
-            if i == actor + 1 {
-                continue;
-            }
-            let place = self.places[*slot as usize].clone();
-            if place.seen == u32::MAX {
-                continue;
-            }
-            let footprint = self.programs[place.program as usize].footprint;
-            let seen = self.views[place.seen as usize].clone();
-            let mut flux = place.flux.clone();
-            if let Some(o) = gone
-                && self.covers(footprint, self.world.objects[o as usize].key)
-                && !seen.contains(&o)
-            {
-                flux.push(o);
-            }
-            if let Some(o) = came
-                && let key = self.world.objects[o as usize].key
-                && self.covers(footprint, key)
-                && let Some(old) = seen.iter().find(|s| self.world.objects[**s as usize].key == key)
-            {
-                flux.push(*old);
-            }
-            if flux.len() > place.flux.len() {
-                flux.sort_unstable();
-                flux.dedup();
-                let mut place = (*place).clone();
-                place.flux = flux;
-                *slot = self.place(place);
-            }
+        if let Some(known) = self.noted_known.get(&(at, before, after)) {
+            return *known;
         }
-        next
+        let place = self.places[at as usize].clone();
+        let (old, new) = (self.world.get(before), self.world.get(after));
+        let gone = old.present.iter().find(|o| !new.has(**o)).copied();
+        let came = new.present.iter().find(|o| !old.has(**o)).copied();
+        let footprint = self.programs[place.program as usize].footprint;
+        let seen = self.views[place.seen as usize].clone();
+        let mut flux = place.flux.clone();
+        if let Some(o) = gone
+            && self.covers(footprint, self.world.objects[o as usize].key)
+            && !seen.contains(&o)
+        {
+            flux.push(o);
+        }
+        if let Some(o) = came
+            && let key = self.world.objects[o as usize].key
+            && self.covers(footprint, key)
+            && let Some(was) = seen.iter().find(|s| self.world.objects[**s as usize].key == key)
+        {
+            flux.push(*was);
+        }
+        let mut to = at;
+        if flux.len() > place.flux.len() {
+            flux.sort_unstable();
+            flux.dedup();
+            to = self.place(Place { flux, ..(*place).clone() });
+        }
+        self.noted_known.insert((at, before, after), to);
+        to
     }
 
-    fn write(&mut self, state: &[u32], write: Write) -> Result<(Met, StoreId), String> {
-        let store = state[0];
+    fn write(&mut self, store: StoreId, write: Write) -> (Met, StoreId, Option<Obj>, Option<String>) {
         match write {
-            Write::Upload(obj) => Ok(self.world.create(store, obj)),
-            Write::Create(obj) => {
+            Write::Upload(obj) | Write::Create(obj) => {
                 let (met, to) = self.world.create(store, obj);
-                if met == Met::Nothing {
-                    let mut claims = Vec::new();
-                    for place in &state[1..] {
-                        let program = self.places[*place as usize].program;
-                        claims.extend(self.programs[program as usize].claims.iter().cloned());
-                    }
-                    if let Some(what) = self.judge.created(&self.world, obj, &claims) {
-                        return Err(what);
-                    }
-                }
-                Ok((met, to))
+                let outcome = matches!(self.world.key_of(obj).parts(), KeyParts::Outcome(..));
+                (met, to, (outcome && met == Met::Nothing).then_some(obj), None)
             }
             Write::Delete(key) => {
                 let set = self.world.get(store);
                 let (was, to) = self.world.delete(store, key);
-                match was.and_then(|obj| self.judge.deleted(&self.world, &set, obj)) {
-                    Some(what) => Err(what),
-                    None => Ok((Met::Nothing, to)),
-                }
+                let wrong = was.and_then(|obj| self.judge.deleted(&self.world, &set, obj));
+                (Met::Nothing, to, None, wrong)
             }
         }
     }
@@ -721,8 +833,9 @@ impl Search {
         let waiting = &self.programs[place.program as usize];
         let footprint = waiting.footprint;
         let view = if waiting.reads { self.view(store, footprint) } else { u32::MAX };
-        let memo = (place.program, place.replies.clone(), place.seen, place.flux.clone(), view);
-        if let Some(known) = self.read_memo.get(&memo) {
+        // What luck is left does not matter here, and nearly always there is as much.
+        let memo = (self.place_ids[place], view);
+        if let Some(known) = self.reads_known.get(&memo) {
             return known.clone();
         }
         let mut programs = Vec::new();
@@ -736,7 +849,7 @@ impl Search {
             }
             let id = self.program(program, asks);
             assert!(
-                self.programs[id as usize].future.within(&before),
+                self.loose || self.programs[id as usize].future.within(&before),
                 "{:?} declares more than before",
                 self.programs[id as usize].program
             );
@@ -746,7 +859,7 @@ impl Search {
         let mut seen = std::collections::HashSet::new();
         programs.retain(|p| seen.insert(*p));
         let programs = Rc::new(programs);
-        self.read_memo.insert(memo, programs.clone());
+        self.reads_known.insert(memo, programs.clone());
         programs
     }
 
@@ -840,23 +953,18 @@ impl Search {
         }
         path.reverse();
         let mut words = Vec::new();
-        let state = |s: &Self, at: u32| s.arena[at as usize * s.stride..(at as usize + 1) * s.stride].to_vec();
+        let mut nexts = Nexts::default();
         for pair in path.windows(2) {
-            let (from, to) = (state(self, pair[0]), state(self, pair[1]));
-            let mut next = Vec::new();
-            self.expand(&from, &mut next);
-            let event = next.into_iter().find(|(s, _)| *s == to).map(|(_, e)| e).expect("the step was taken before");
-            words.push(self.explain(&from, event));
+            let (from, to) = (self.state(pair[0]).to_vec(), self.state(pair[1]).to_vec());
+            self.expand(&from, &mut nexts);
+            let mut found = nexts.states.chunks_exact(self.stride).zip(&nexts.events);
+            let (actor, event) = *found.find(|(s, _)| **s == to).map(|(_, e)| e).expect("the step was taken before");
+            words.push(self.explain(&from, actor, event));
         }
         words
     }
 
-    fn explain(&mut self, state: &[u32], event: Event) -> String {
-        let (Event::Write { actor, .. }
-        | Event::Read { actor, .. }
-        | Event::Astray { actor, .. }
-        | Event::Kill { actor }
-        | Event::Fail { actor }) = event;
+    fn explain(&mut self, state: &[u32], actor: usize, event: Event) -> String {
         let place = self.places[state[actor + 1] as usize].clone();
         let name = self.names[actor].clone();
         let words = |s: &Self, write: Write| match write {
@@ -865,20 +973,20 @@ impl Search {
             Write::Delete(k) => format!("deletes {}", short(&s.world.keys[k as usize])),
         };
         match event {
-            Event::Kill { .. } => format!("{name} is killed and started again"),
-            Event::Fail { .. } => format!("{name}: {} fails", self.asked(place.program)),
-            Event::Astray { at, .. } => {
+            Event::Kill => format!("{name} is killed and started again"),
+            Event::Fail => format!("{name}: {} fails", self.asked(place.program)),
+            Event::Astray { at } => {
                 let write = words(self, place.astray[at]);
                 format!("a late request of {name} {write}")
             }
-            Event::Write { at, lost, copied, .. } => {
+            Event::Write { at, lost, copied } => {
                 let write = self.programs[place.program as usize].writes[at].1;
                 let mut text = format!("{name} {}", words(self, write));
-                let met = self.write(state, write);
+                let (met, ..) = self.write(state[0], write);
                 match met {
-                    Ok((Met::Other(o), _)) => text += &format!(": another is there{}", self.verdict(o)),
-                    Ok((Met::Itself, _)) => text += ": it is there already",
-                    _ => {}
+                    Met::Other(o) => text += &format!(": another is there{}", self.verdict(o)),
+                    Met::Itself => text += ": it is there already",
+                    Met::Nothing => {}
                 }
                 if lost {
                     text += " (the answer is lost)";
@@ -887,17 +995,14 @@ impl Search {
                     text += " (a copy is on its way)";
                 }
                 let mut told = (*place).clone();
-                let reply = match (write, &met) {
-                    (Write::Create(_), Ok((met, _))) => Reply::Met(*met),
-                    _ => Reply::Done,
-                };
+                let reply = if matches!(write, Write::Create(_)) { Reply::Met(met) } else { Reply::Done };
                 told.replies[at] = reply;
                 if !lost && !self.programs[told.program as usize].reads && !told.replies.contains(&Reply::None) {
                     text += &self.says(&told, u32::MAX, 0);
                 }
                 text
             }
-            Event::Read { choice, .. } => {
+            Event::Read { choice } => {
                 let waiting = &self.programs[place.program as usize];
                 let view = if waiting.reads { self.view(state[0], waiting.footprint) } else { u32::MAX };
                 let wanted = self.after_reads(&place, state[0])[choice];

@@ -1,6 +1,31 @@
 //! A set of states by their place in an arena: four bytes per state and little more.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A map whose keys are small numbers of our own.
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
+
+/// A quick hash, good enough for numbers that nobody chooses.
+#[derive(Default)]
+pub struct Quick(u64);
+
+impl Hasher for Quick {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u32(u32::from(*b));
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.0 = (self.0.rotate_left(5) ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 29;
+    }
+}
 
 /// Open addressing; holds indexes, and asks the caller whether the state there is the same.
 pub struct Table {
@@ -19,7 +44,9 @@ impl Default for Table {
 }
 
 fn hash(state: &[u32]) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(state)
+    let mut hash = Quick::default();
+    state.iter().for_each(|n| hash.write_u32(*n));
+    hash.finish()
 }
 
 impl Table {
