@@ -138,6 +138,12 @@ pub fn all() -> Vec<Config> {
             ],
         ),
         config(
+            "forget what was open",
+            &[],
+            vec![role("w1", 1, &[Op::Checkpoint(S), Op::Checkpoint(S)]), expirer(1), sweeper(0), forgetter(0)],
+        ),
+        config("an aborter and an adopter", &[], vec![with(writer(1), KILLED), aborter(1)]),
+        config(
             "given numbers",
             FIRST,
             vec![

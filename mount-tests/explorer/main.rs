@@ -3,7 +3,9 @@
 
 mod actor;
 mod configs;
+mod faults;
 mod judge;
+mod plant;
 mod program;
 mod run;
 mod script;
@@ -19,7 +21,7 @@ fn all_configurations() {
             continue;
         }
         let began = std::time::Instant::now();
-        let report = run::run(&config, |role| Box::new(actor::Actor::new(role)), 30_000_000);
+        let report = run::run(&config, |role| Box::new(actor::Actor::new(role)), 150_000_000);
         println!(
             "{}: {} states, {} stores, {} places, {} programs, complete {} in {:?}",
             config.name, report.states, report.stores, report.places, report.programs, report.complete, began.elapsed()
@@ -32,4 +34,17 @@ fn all_configurations() {
             }
         }
     }
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let began = std::time::Instant::now();
+    let program = plant::build();
+    println!("built in {:?}", began.elapsed());
+    let dir = program.parent().unwrap().parent().unwrap().join("tmp/planted/traces");
+    std::fs::create_dir_all(&dir).unwrap();
+    let only = std::env::var("CKPTFS_FAULT").unwrap_or_default();
+    let out = std::process::Command::new(&program).args([only.as_str(), dir.to_str().unwrap()]).output().unwrap();
+    println!("{}", String::from_utf8_lossy(&out.stdout));
+    println!("{} in {:?}", String::from_utf8_lossy(&out.stderr), began.elapsed());
 }
