@@ -755,7 +755,7 @@ impl Program for Actor {
             let job = job_name(job);
             let bases = writing.bases.iter().map(|(b, _)| (b.job.clone(), b.number, b.uid)).collect();
             claims.push(Claim::Open(job.clone(), writing.number, writing.uid, bases));
-            claims.extend(writing.adopted.iter().map(|b| Claim::Adopts(job.clone(), writing.number, *b)));
+            claims.extend(writing.adopted.iter().map(|b| Claim::Adopts(job.clone(), writing.number, writing.uid, *b)));
         }
         claims
     }

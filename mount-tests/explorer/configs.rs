@@ -65,17 +65,14 @@ pub fn all() -> Vec<Config> {
         config(
             "2 writers, 1 sweeper, 1 reader",
             FIRST,
-            vec![writer(1), writer(2), sweeper(0), reader(1), expirer(1), aborter(2)],
+            vec![writer(1), writer(2), sweeper(0), role("reader", 16, &[Op::Pin(A, 1)]), expirer(1)],
         ),
+        config("1 writer, 2 sweepers, 1 reader", FIRST, vec![writer(1), sweeper(0), sweeper(1), reader(1), expirer(1)]),
+        config("2 writers, 2 sweepers", FIRST, vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1)]),
         config(
-            "1 writer, 2 sweepers, 1 reader",
+            "2 writers, 1 sweeper, 1 aborter",
             FIRST,
-            vec![with(writer(1), KILLED), sweeper(0), sweeper(1), reader(1), expirer(1), aborter(2)],
-        ),
-        config(
-            "2 writers, 2 sweepers",
-            FIRST,
-            vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1), aborter(2)],
+            vec![writer(1), writer(2), sweeper(0), expirer(1), aborter(2)],
         ),
         config("killed writers", &[], vec![with(writer(1), UNLUCKY), with(writer(2), LOST), aborter(1)]),
         config(
@@ -122,11 +119,7 @@ pub fn all() -> Vec<Config> {
                 with(role("new", 2, &[Op::TakeOver(A), Op::Checkpoint(S)]), KILLED),
             ],
         ),
-        config(
-            "forget",
-            FIRST,
-            vec![with(expirer(1), COPIED), writer(1), forgetter(0), forgetter(1), reader(1)],
-        ),
+        config("forget", FIRST, vec![with(expirer(1), COPIED), writer(1), forgetter(0), forgetter(1), reader(1)]),
         config(
             "forget a base",
             FIRST,
@@ -175,6 +168,27 @@ pub fn all() -> Vec<Config> {
                 expirer(1),
                 sweeper(0),
             ],
+        ),
+    ]
+}
+
+/// Larger ones, for a long run.
+pub fn large() -> Vec<Config> {
+    vec![
+        config(
+            "large: 2 writers, 1 sweeper, 1 reader",
+            FIRST,
+            vec![writer(1), writer(2), sweeper(0), reader(1), expirer(1), aborter(2)],
+        ),
+        config(
+            "large: 1 writer, 2 sweepers, 1 reader",
+            FIRST,
+            vec![with(writer(1), KILLED), sweeper(0), sweeper(1), reader(1), expirer(1), aborter(2)],
+        ),
+        config(
+            "large: 2 writers, 2 sweepers",
+            FIRST,
+            vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1), aborter(2)],
         ),
     ]
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{configs, run};
 use super::program::Program;
 use super::script::Role;
+use super::{configs, run};
 
 /// One place of one file: the text that stands there once, and the text that is put there.
 pub struct Edit {
@@ -635,7 +635,10 @@ fn one(n: usize, fault: &Fault, cast: fn(usize, Role) -> Box<dyn Program>) {
         println!("{n}\t{found}\t{name}\t{}\t{ms}\t{}\t{what}", report.states, fault.name);
         if let Some(violation) = report.violation {
             if let Some(dir) = std::env::args().nth(2) {
-                let _ = std::fs::write(format!("{dir}/{n}.txt"), format!("{}\n{what}\n{}\n", fault.name, violation.trace.join("\n")));
+                let _ = std::fs::write(
+                    format!("{dir}/{n}.txt"),
+                    format!("{}\n{what}\n{}\n", fault.name, violation.trace.join("\n")),
+                );
             }
             return;
         }

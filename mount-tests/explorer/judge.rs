@@ -203,7 +203,7 @@ impl Judge {
                 (!so).then(|| format!("{job}/{n} was said to be {what}, and is not"))
             }
             Claim::Open(job, n, uid, bases) => {
-                if has_been(world, set, &Key::outcome(job, *n)) {
+                if self.decided(world, set, job, *n, *uid) {
                     return None;
                 }
                 let floors = self.floors(world, set);
@@ -219,12 +219,19 @@ impl Judge {
                     Some(format!("{job}/{n} is open, and of its base {j}/{b} {why}"))
                 })
             }
-            Claim::Adopts(job, n, blob) => {
-                let lost =
-                    !has_been(world, set, &Key::outcome(job, *n)) && present(world, set, &Key::blob(blob)).is_none();
+            Claim::Adopts(job, n, uid, blob) => {
+                let lost = !self.decided(world, set, job, *n, *uid) && present(world, set, &Key::blob(blob)).is_none();
                 lost.then(|| format!("{job}/{n} is open and has adopted blob {blob}, which is missing"))
             }
         }
+    }
+
+    /// Whether the attempt with this uid has ended.
+    fn decided(&mut self, world: &World, set: &Set, job: &Name, n: CheckpointNumber, uid: Uid) -> bool {
+        let Some(key) = world.known_key(&Key::outcome(job, n)) else { return false };
+        let all = set.present.iter().chain(&set.departed);
+        let objs: Vec<Obj> = all.copied().filter(|o| world.objects[*o as usize].key == key).collect();
+        objs.into_iter().any(|o| self.outcome(world, o).uid == uid)
     }
 
     fn readable(

@@ -16,7 +16,11 @@ mod world;
 #[test]
 fn all_configurations() {
     let only = std::env::var("CKPTFS_EXPLORE").unwrap_or_default();
-    for config in configs::all() {
+    let mut all = configs::all();
+    if std::env::var_os("CKPTFS_EXPLORE_LARGE").is_some() {
+        all = configs::large();
+    }
+    for config in all {
         if !config.name.contains(&only) {
             continue;
         }
@@ -24,7 +28,13 @@ fn all_configurations() {
         let report = run::run(&config, |role| Box::new(actor::Actor::new(role)), 150_000_000);
         println!(
             "{}: {} states, {} stores, {} places, {} programs, complete {} in {:?}",
-            config.name, report.states, report.stores, report.places, report.programs, report.complete, began.elapsed()
+            config.name,
+            report.states,
+            report.stores,
+            report.places,
+            report.programs,
+            report.complete,
+            began.elapsed()
         );
         if let Some(violation) = report.violation {
             println!("{}\n  {}", violation.what, violation.trace.join("\n  "));

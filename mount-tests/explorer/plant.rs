@@ -1,15 +1,16 @@
 //! Plants the faults: one crate is generated that holds a copy of `src/lifecycle` per fault, each with its patch, beside the one search;
 //! it is built once against the library and run. So the copies are the shipped code but for one place, and nothing is compiled twice.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::faults::{FAULTS, Fault};
 
-/// Files of the explorer that the crate uses as they are.
+/// Files of the explorer that do not know `lifecycle`: compiled once, for speed.
 const SHARED: [&str; 9] = ["configs", "faults", "judge", "program", "run", "script", "search", "table", "world"];
-/// Modules of `lifecycle` that no machine needs.
+/// Modules of `lifecycle` that no actor needs.
 const LEFT_OUT: [&str; 4] = ["catalog", "hide", "identity", "retention"];
 
 /// The sources of `lifecycle` without its tests: path below it, and text.
@@ -32,22 +33,45 @@ fn sources(root: &Path) -> Vec<(String, String)> {
 }
 
 /// The text of a file of `lifecycle` at home in copy `n`.
-fn moved(name: &str, text: &str, n: usize) -> String {
+fn moved(text: &str, n: usize) -> String {
     let mut text = text
-        .replace("crate::lifecycle::", &format!("crate::copies::c{n}::lifecycle::"))
+        .replace("crate::lifecycle::", &format!("crate::c{n}::lifecycle::"))
+        .replace("pub(super)", "pub(crate)")
         .replace("crate::error::into_public!(LifecycleError);", "");
     for module in ["format", "types", "store", "limits", "error", "local", "metrics"] {
         text = text.replace(&format!("crate::{module}::"), &format!("ckptfs::{module}::"));
         text = text.replace(&format!("use crate::{module};"), &format!("use ckptfs::{module};"));
     }
-    if name == "mod.rs" {
-        let keeps = |line: &&str| {
-            let line = line.trim();
-            !line.starts_with("pub use") && !LEFT_OUT.iter().any(|m| line == format!("pub mod {m};"))
-        };
-        text = text.lines().filter(keeps).collect::<Vec<_>>().join("\n");
-    }
     text
+}
+
+/// The module of `lifecycle` that a file belongs to.
+fn module(file: &str) -> &str {
+    file.split('/').next().unwrap_or(file).trim_end_matches(".rs")
+}
+
+/// The modules that a copy has of its own: the patched ones, and those that use them. The others are the first copy's.
+fn own<'a>(fault: &Fault, files: &'a [(String, String)], all: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    if fault.edits.is_empty() {
+        return all.clone();
+    }
+    let mut own: BTreeSet<&str> = fault.edits.iter().map(|e| module(e.file)).collect();
+    loop {
+        let uses = |text: &str| {
+            own.iter().any(|m| {
+                [format!("super::{m}"), format!("lifecycle::{m}")].iter().any(|path| text.contains(path.as_str()))
+            })
+        };
+        let more: Vec<&str> = files
+            .iter()
+            .filter(|(name, text)| all.contains(module(name)) && !own.contains(module(name)) && uses(text))
+            .map(|(name, _)| module(name))
+            .collect();
+        if more.is_empty() {
+            return all.iter().copied().filter(|m| own.contains(m)).collect();
+        }
+        own.extend(more);
+    }
 }
 
 /// A copy's text with its patch. What stands there not at all or more than once is told in `misfits`.
@@ -76,51 +100,82 @@ fn store(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Generates the crate and builds it; returns the program.
+/// Generates the crates and builds them; returns the program.
 pub fn build() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let place = target.join("tmp/planted");
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("planted");
     let files = sources(root);
+    let all: BTreeSet<&str> =
+        files.iter().map(|(n, _)| module(n)).filter(|m| *m != "mod" && !LEFT_OUT.contains(m)).collect();
     let actor = std::fs::read_to_string(root.join("mount-tests/explorer/actor.rs")).unwrap();
-    let mut copies = String::new();
+    let mut main = "#![allow(warnings)]\n".to_owned();
+    let mut cast = String::new();
     let mut misfits = Vec::new();
     for (n, fault) in FAULTS.iter().enumerate() {
-        writeln!(copies, "pub mod c{n} {{ pub mod lifecycle; pub mod actor; }}").unwrap();
-        let home = place.join(format!("src/copies/c{n}"));
-        for (name, text) in patched(fault, &files, &mut misfits) {
-            if !LEFT_OUT.iter().any(|m| name == format!("{m}.rs")) {
-                store(&home.join("lifecycle").join(&name), &moved(&name, &text, n));
+        writeln!(main, "mod c{n} {{ pub mod lifecycle; pub mod actor; }}").unwrap();
+        writeln!(cast, "        {n} => Box::new(c{n}::actor::Actor::new(role)),").unwrap();
+        let home = place.join(format!("src/c{n}"));
+        let own = own(fault, &files, &all);
+        let mut modules = String::new();
+        for module in &all {
+            if own.contains(module) {
+                writeln!(modules, "pub mod {module};").unwrap();
+            } else {
+                writeln!(modules, "pub use crate::c0::lifecycle::{module};").unwrap();
             }
         }
-        store(&home.join("actor.rs"), &actor.replace("ckptfs::lifecycle::", "super::lifecycle::"));
+        store(&home.join("lifecycle/mod.rs"), &modules);
+        for (name, text) in patched(fault, &files, &mut misfits) {
+            if own.contains(module(&name)) {
+                store(&home.join("lifecycle").join(&name), &moved(&text, n));
+            }
+        }
+        let actor = actor.replace("ckptfs::lifecycle::", "super::lifecycle::");
+        store(&home.join("actor.rs"), &actor.replace("crate::", "search::"));
     }
     assert!(misfits.is_empty(), "{}", misfits.join("\n"));
-    store(&place.join("src/copies/mod.rs"), &copies);
-    let mut main = "#![allow(warnings)]\nmod copies;\n".to_owned();
+    writeln!(
+        main,
+        "fn cast(copy: usize, role: search::script::Role) -> Box<dyn search::program::Program> {{
+    match copy {{
+{cast}        _ => unreachable!(),
+    }}
+}}
+fn main() {{
+    search::faults::main(cast);
+}}"
+    )
+    .unwrap();
+    store(&place.join("src/main.rs"), &main);
+    let mut shared = "#![allow(warnings)]\n".to_owned();
     for name in SHARED {
         let path = root.join(format!("mount-tests/explorer/{name}.rs"));
-        writeln!(main, "#[path = {:?}]\nmod {name};", path.to_str().unwrap()).unwrap();
+        writeln!(shared, "#[path = {:?}]\npub mod {name};", path.to_str().unwrap()).unwrap();
     }
-    main += "fn cast(copy: usize, role: script::Role) -> Box<dyn program::Program> {\n    match copy {\n";
-    for n in 0..FAULTS.len() {
-        writeln!(main, "        {n} => Box::new(copies::c{n}::actor::Actor::new(role)),").unwrap();
-    }
-    main += "        _ => unreachable!(),\n    }\n}\nfn main() {\n    faults::main(cast);\n}\n";
-    store(&place.join("src/main.rs"), &main);
+    store(&place.join("src/search.rs"), &shared);
+    let libraries = libraries(root);
+    let search = place.join("libsearch.rlib");
+    rustc(&place, "search", &["--crate-type", "rlib", "-C", "opt-level=3"], &libraries, &search);
+    let mut with_search = libraries;
+    with_search.push(("search".to_owned(), search.to_str().unwrap().to_owned()));
     let program = place.join("planted");
+    // Most of the time would go into making this fast, and it is run for seconds.
+    rustc(&place, "main", &["-C", "opt-level=0", "-C", "debuginfo=0"], &with_search, &program);
+    program
+}
+
+fn rustc(place: &Path, source: &str, how: &[&str], libraries: &[(String, String)], out: &Path) {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    rustc.arg(place.join("src/main.rs")).args(["--edition", "2024", "--crate-name", "planted", "--cap-lints", "allow"]);
-    // Compiled once and run for seconds.
-    rustc.args(["-C", "opt-level=1", "-C", "codegen-units=16", "-C", "overflow-checks=yes"]);
+    rustc.arg(place.join(format!("src/{source}.rs"))).args(["--crate-name", source, "--edition", "2024"]).args(how);
+    rustc.args(["--cap-lints", "allow", "-C", "codegen-units=16", "-C", "overflow-checks=yes"]);
     rustc.arg("-C").arg(format!("incremental={}", place.join("incremental").display()));
     rustc.arg("-L").arg(format!("dependency={}", target.join("release/deps").display()));
-    for (name, file) in libraries(root) {
+    for (name, file) in libraries {
         rustc.arg("--extern").arg(format!("{name}={file}"));
     }
-    let built = rustc.arg("-o").arg(&program).output().unwrap();
+    let built = rustc.arg("-o").arg(out).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    program
 }
 
 /// The libraries that this very test is built with: cargo says where they lie. (A crate of its own would have cargo build them again.)

@@ -45,7 +45,7 @@ pub enum Claim {
     /// It was told that this number is decided: completed, or aborted.
     Decided(Name, CheckpointNumber, bool),
     /// It found this blob of an aborted base for the open number, until that is decided.
-    Adopts(Name, CheckpointNumber, BlobName),
+    Adopts(Name, CheckpointNumber, Uid, BlobName),
     /// It rules: nothing of an older epoch is published any more.
     Reigns(Name, Epoch),
 }

@@ -318,7 +318,10 @@ impl Search {
             match ask {
                 Ask::List(prefix) => {
                     let keys = Keys::under(prefix);
-                    assert!(loose || keys.within(&future.reads), "{program:?} lists {prefix}, which it did not declare");
+                    assert!(
+                        loose || keys.within(&future.reads),
+                        "{program:?} lists {prefix}, which it did not declare"
+                    );
                     footprint.prefixes.push(prefix.clone());
                 }
                 Ask::Blobs => {
@@ -327,13 +330,16 @@ impl Search {
                     footprint.prefixes.push(Prefix::blobs());
                 }
                 Ask::Get(key) | Ask::Head(key) => {
-                    assert!(loose || Keys::of(key).within(&future.reads), "{program:?} reads {key}, which it did not declare");
+                    assert!(
+                        loose || Keys::of(key).within(&future.reads),
+                        "{program:?} reads {key}, which it did not declare"
+                    );
                     self.world.key(key);
                     footprint.keys.push(key.clone());
                 }
                 Ask::Create(key, bytes) => {
                     assert!(
-                        Keys::of(key).within(&future.creates),
+                        loose || Keys::of(key).within(&future.creates),
                         "{program:?} creates {key}, which it did not declare"
                     );
                     writes.push((i, Write::Create(self.world.object(key, bytes))));
@@ -341,7 +347,7 @@ impl Search {
                 Ask::Upload(blob, length) => {
                     let key = Key::blob(blob);
                     assert!(
-                        Keys::of(&key).within(&future.creates),
+                        loose || Keys::of(&key).within(&future.creates),
                         "{program:?} uploads {key}, which it did not declare"
                     );
                     let bytes = Bytes::copy_from_slice(&length.to_le_bytes());
@@ -349,7 +355,7 @@ impl Search {
                 }
                 Ask::Delete(key) => {
                     assert!(
-                        Keys::of(key).within(&future.deletes),
+                        loose || Keys::of(key).within(&future.deletes),
                         "{program:?} deletes {key}, which it did not declare"
                     );
                     writes.push((i, Write::Delete(self.world.key(key))));
@@ -573,12 +579,8 @@ impl Search {
         if waiting.asks.is_empty() {
             return None;
         }
-        let mut needs = Alone {
-            creates: Keys::default(),
-            deletes: Keys::default(),
-            reads: Keys::default(),
-            completes: false,
-        };
+        let mut needs =
+            Alone { creates: Keys::default(), deletes: Keys::default(), reads: Keys::default(), completes: false };
         let mut unwritten = waiting.writes.iter().zip(&place.replies).filter(|(_, r)| **r == Reply::None).peekable();
         if unwritten.peek().is_some() {
             for ((_, write), _) in unwritten {
