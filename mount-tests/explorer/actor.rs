@@ -30,7 +30,7 @@ use crate::script::{End, Op, Role, Snapshot};
 /// Length of every blob.
 const LENGTH: u64 = 1;
 /// How often an open is tried.
-const TRIES: u8 = 3;
+const TRIES: u8 = 2;
 
 /// What stands beside an actor's identity: two actors that differ in it only are the same.
 #[derive(Clone)]
@@ -91,6 +91,8 @@ pub struct Actor {
     told: Option<(usize, CheckpointNumber, bool)>,
     /// Left open for others.
     left: Vec<(usize, Writing)>,
+    /// Its sweep has listed the blobs.
+    listed: bool,
     said: Aside<String>,
 }
 
@@ -228,12 +230,42 @@ impl Actor {
             writing: None,
             told: None,
             left: Vec::new(),
+            listed: false,
             said: Aside(String::new()),
         }
     }
 
     fn op(&self) -> Option<Op> {
         self.role.0.ops.get(self.at).copied()
+    }
+
+    /// What it may still do for its current op.
+    fn now(&self) -> Future {
+        use RecordKind::{Blobs, Expired, Intent, Outcome, Task};
+        let Some(op) = self.op() else { return Future::default() };
+        let mut now = future(op, self.id);
+        match (op, &self.stage, &self.writing) {
+            // It was told what is open: it begins no other.
+            (Op::Checkpoint(snapshot), _, Some(writing)) => {
+                let (job, n) = (snapshot.job, Keys::number(writing.number.get()));
+                now.creates = Keys::default().with(Task, job, n).with(Outcome, job, n).with(Expired, job, n - 1).with(
+                    Blobs,
+                    0,
+                    Keys::number(u64::from(self.id)),
+                );
+                let mut reads = Keys::default().with(Intent, job, n).with(Blobs, 0, Keys::ALL);
+                for kind in [Task, Outcome, Expired] {
+                    reads = reads.with_kind(kind);
+                }
+                now.reads = now.reads.both(&reads);
+            }
+            (Op::Sweep, Stage::Execute(..), _) => {
+                now = Future { deletes: Keys::default().with_kind(Blobs), ..Future::default() };
+            }
+            (Op::Sweep | Op::Forget, _, _) if self.listed => now.reads = now.reads.without(Blobs),
+            _ => {}
+        }
+        now
     }
 
     fn say(&mut self, what: &str) {
@@ -253,6 +285,7 @@ impl Actor {
         self.at += 1;
         self.writing = None;
         self.restored = None;
+        self.listed = false;
         self.go_on(Stage::Begin)
     }
 
@@ -555,16 +588,19 @@ impl Actor {
                     self.next()
                 }
             },
-            Stage::Plan(mut machine) => match machine.go(answers) {
-                Went::Asks(asks) => self.wait(Stage::Plan(machine), asks),
-                Went::Failed => self.failed("plan", None),
-                Went::Done(Err(e)) => self.failed("plan", Some(&e)),
-                Went::Done(Ok(plan)) => {
-                    self.say(if plan.doomed.is_empty() { "planned: nothing goes" } else { "planned: blobs go" });
-                    let execute = Execute::new(&plan, false);
-                    self.go_on(Stage::Execute(Running::new(execute), Box::new(needed(plan, self.op()))))
+            Stage::Plan(mut machine) => {
+                self.listed |= matches!(answers.first(), Some(Answer::Blobs(_)));
+                match machine.go(answers) {
+                    Went::Asks(asks) => self.wait(Stage::Plan(machine), asks),
+                    Went::Failed => self.failed("plan", None),
+                    Went::Done(Err(e)) => self.failed("plan", Some(&e)),
+                    Went::Done(Ok(plan)) => {
+                        self.say(if plan.doomed.is_empty() { "planned: nothing goes" } else { "planned: blobs go" });
+                        let execute = Execute::new(&plan, false);
+                        self.go_on(Stage::Execute(Running::new(execute), Box::new(needed(plan, self.op()))))
+                    }
                 }
-            },
+            }
             Stage::Execute(mut machine, plan) => match machine.go(answers) {
                 Went::Asks(asks) => self.wait(Stage::Execute(machine, plan), asks),
                 Went::Failed => self.failed("sweep", None),
@@ -761,8 +797,8 @@ impl Program for Actor {
     }
 
     fn future(&self) -> Future {
-        let ops = self.role.0.ops.get(self.at..).unwrap_or_default();
-        ops.iter().fold(Future::default(), |all, op| all.and(&future(*op, self.id)))
+        let later = self.role.0.ops.get(self.at + 1..).unwrap_or_default();
+        later.iter().fold(self.now(), |all, op| all.and(&future(*op, self.id)))
     }
 
     fn owns(&self, key: &Key) -> bool {

@@ -38,7 +38,7 @@ fn aborter(n: u64) -> Role {
 }
 
 fn sweeper(id: u8) -> Role {
-    role(["sweeper", "sweeper 2"][usize::from(id)], 12 + id, &[Op::Sweep])
+    role(["sweeper", "sweeper 2"][usize::from(id)], 12, &[Op::Sweep])
 }
 
 fn forgetter(id: u8) -> Role {

@@ -9,7 +9,8 @@ use std::process::Command;
 use super::faults::{FAULTS, Fault};
 
 /// Files of the explorer that do not know `lifecycle`: compiled once, for speed.
-const SHARED: [&str; 9] = ["configs", "faults", "judge", "program", "run", "script", "search", "table", "world"];
+const SHARED: [&str; 10] =
+    ["configs", "faults", "judge", "planted", "program", "run", "script", "search", "table", "world"];
 /// Modules of `lifecycle` that no actor needs.
 const LEFT_OUT: [&str; 4] = ["catalog", "hide", "identity", "retention"];
 
@@ -142,7 +143,7 @@ pub fn build() -> PathBuf {
     }}
 }}
 fn main() {{
-    search::faults::main(cast);
+    search::planted::main(cast);
 }}"
     )
     .unwrap();

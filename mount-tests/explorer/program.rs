@@ -79,6 +79,11 @@ impl Keys {
         self
     }
 
+    pub fn without(mut self, kind: RecordKind) -> Self {
+        self.0[kind as usize] = [0; JOBS];
+        self
+    }
+
     /// Of all jobs.
     pub fn with_kind(self, kind: RecordKind) -> Self {
         (0..JOBS).fold(self, |k, job| k.with(kind, job, Self::ALL))
@@ -130,6 +135,14 @@ impl Keys {
     pub fn and(mut self, other: &Self) -> Self {
         for (mine, theirs) in self.0.iter_mut().flatten().zip(other.0.iter().flatten()) {
             *mine |= theirs;
+        }
+        self
+    }
+
+    /// Those that are in both.
+    pub fn both(mut self, other: &Self) -> Self {
+        for (mine, theirs) in self.0.iter_mut().flatten().zip(other.0.iter().flatten()) {
+            *mine &= theirs;
         }
         self
     }

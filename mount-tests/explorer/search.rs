@@ -12,7 +12,7 @@
 //!
 //! Reduction: when an actor waits for reads of keys that no other actor can change any more, or for an upload or an ack that no other
 //! actor can see any more, only this actor is scheduled: these steps commute with all others. What an actor can still do is declared
-//! by it, and held against what it really asks.
+//! by it, and held against what it really asks. Two actors that do the same are told apart by nothing (two sweepers, say).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -51,8 +51,8 @@ pub struct Actor {
 pub struct Report {
     pub states: usize,
     pub stores: usize,
-    pub places: usize,
-    pub programs: usize,
+    /// Different stores that nobody can change any more, as a digest.
+    pub ends: String,
     /// Whether every state was visited.
     pub complete: bool,
     pub violation: Option<Violation>,
@@ -173,12 +173,15 @@ pub struct Search {
     place_ids: HashMap<Rc<Place>, u32>,
     place_future: Vec<Future>,
     reads_known: Map<(u32, u32), Rc<Vec<u32>>>,
+    ends: std::collections::BTreeSet<StoreId>,
     moves_known: Map<(u32, StoreId), Rc<Vec<Move>>>,
     alone_known: Map<(u32, StoreId), Option<Rc<Alone>>>,
     noted_known: Map<(u32, StoreId, StoreId), u32>,
     store_fine: Vec<bool>,
     claims_fine: Map<(StoreId, u32), ()>,
     stride: usize,
+    /// Pairs of actors that are the same but for their names: which is which makes no difference.
+    twins: Vec<(usize, usize)>,
     /// Nothing is reduced, and nothing declared.
     loose: bool,
     arena: Vec<u32>,
@@ -208,12 +211,14 @@ impl Search {
             place_ids: HashMap::new(),
             place_future: Vec::new(),
             reads_known: Map::default(),
+            ends: std::collections::BTreeSet::new(),
             moves_known: Map::default(),
             alone_known: Map::default(),
             noted_known: Map::default(),
             store_fine: Vec::new(),
             claims_fine: Map::default(),
             stride: actors.len() + 1,
+            twins: Vec::new(),
             loose,
             arena: Vec::new(),
             parents: Vec::new(),
@@ -232,6 +237,10 @@ impl Search {
             let program = search.program(actor.program, asks);
             let place = search.placed(program, store, actor.luck, Vec::new());
             search.arena.push(place);
+        }
+        for i in 1..search.stride {
+            let twin = (i + 1..search.stride).find(|j| search.arena[*j] == search.arena[i]);
+            search.twins.extend(twin.map(|j| (i, j)));
         }
         search
     }
@@ -254,6 +263,9 @@ impl Search {
                 let mut trace = self.trace(at);
                 trace.push(self.explain(&state, actor, event));
                 return self.report(false, Some(Violation { what, trace }));
+            }
+            if nexts.states.is_empty() {
+                self.ends.insert(state[0]);
             }
             for to in nexts.states.chunks_exact(stride) {
                 let id = u32::try_from(self.parents.len()).expect("fewer states");
@@ -296,11 +308,24 @@ impl Search {
         set.present.iter().map(|o| (self.world.key_of(*o).clone(), self.world.bytes_of(*o).clone())).collect()
     }
 
-    fn report(self, complete: bool, violation: Option<Violation>) -> Report {
-        let mut said: Vec<_> = self.said.into_iter().collect();
+    fn report(mut self, complete: bool, violation: Option<Violation>) -> Report {
+        let mut said: Vec<_> = std::mem::take(&mut self.said).into_iter().collect();
         said.sort();
-        let (stores, places, programs) = (self.world.sets.len(), self.places.len(), self.programs.len());
-        Report { states: self.parents.len(), stores, places, programs, complete, violation, said }
+        let mut ends: Vec<String> = self.ends.iter().map(|s| self.contents(*s)).collect();
+        ends.sort();
+        let ends = format!("{} of {}", Digest::of(ends.join("\n").as_bytes()).to_hex(), ends.len());
+        Report { states: self.parents.len(), stores: self.world.sets.len(), ends, complete, violation, said }
+    }
+
+    fn contents(&self, store: StoreId) -> String {
+        let set = &self.world.sets[store as usize];
+        let mut objects: Vec<String> = set
+            .present
+            .iter()
+            .map(|o| format!("{} {}", self.world.key_of(*o), Digest::of(self.world.bytes_of(*o)).to_hex()))
+            .collect();
+        objects.sort();
+        objects.join(",")
     }
 
     // Interning.
@@ -662,6 +687,11 @@ impl Search {
                     if i != actor + 1 {
                         nexts.states[from + i] = self.noted(state[i], state[0], step.store);
                     }
+                }
+            }
+            for (i, j) in &self.twins {
+                if nexts.states[from + i] > nexts.states[from + j] {
+                    nexts.states.swap(from + i, from + j);
                 }
             }
             nexts.events.push((actor, step.event));
