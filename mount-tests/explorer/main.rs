@@ -79,11 +79,8 @@ fn every_configuration_holds() {
         }
         assert!(report.complete, "{} has more than {STATES} states", config.name);
         // A search in which nothing happens proves nothing.
-        assert!(
-            report.said.iter().any(|(said, _)| said.contains("completed")),
-            "{}: nothing was completed",
-            config.name
-        );
+        let done = |(said, _): &(String, usize)| said.contains("completed") || said.contains("pinned");
+        assert!(report.said.iter().any(done), "{}: nothing was completed or read", config.name);
         states += report.states;
     }
     println!("{states} states");
