@@ -29,8 +29,6 @@ use crate::script::{End, Op, Role, Snapshot};
 
 /// Length of every blob.
 const LENGTH: u64 = 1;
-/// How often an open is tried.
-const TRIES: u8 = 2;
 
 /// What stands beside an actor's identity: two actors that differ in it only are the same.
 #[derive(Clone)]
@@ -351,7 +349,7 @@ impl Actor {
     fn open(&self, snapshot: Snapshot) -> Stage {
         let plan = OpenPlan {
             job: job_name(snapshot.job),
-            uids: (0..TRIES).map(|i| uid(self.id, self.life, self.at, i)).collect(),
+            uids: (0..self.role.0.tries).map(|i| uid(self.id, self.life, self.at, i)).collect(),
             writer: cache(self.id),
             epoch: self.epoch.filter(|(job, _)| *job == snapshot.job).map(|(_, e)| e),
             number: snapshot.number.map(number),

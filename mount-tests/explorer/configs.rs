@@ -16,11 +16,17 @@ const UNLUCKY: Luck = Luck { kills: 1, lost: 1, copies: 1, failures: 0 };
 const S: Snapshot = Snapshot::of(A, b"s");
 
 fn role(name: &'static str, id: u8, ops: &[Op]) -> Role {
-    Role { name, id, ops: ops.to_vec(), luck: Luck::default() }
+    Role { name, id, ops: ops.to_vec(), luck: Luck::default(), tries: 2 }
 }
 
 fn with(mut role: Role, luck: Luck) -> Role {
     role.luck = luck;
+    role
+}
+
+/// One try is enough.
+fn once(mut role: Role) -> Role {
+    role.tries = 1;
     role
 }
 
@@ -65,14 +71,18 @@ pub fn all() -> Vec<Config> {
         config(
             "2 writers, 1 sweeper, 1 reader",
             FIRST,
-            vec![writer(1), writer(2), sweeper(0), role("reader", 16, &[Op::Pin(A, 1)]), expirer(1)],
+            vec![once(writer(1)), once(writer(2)), sweeper(0), role("reader", 16, &[Op::Pin(A, 1)]), expirer(1)],
         ),
         config("1 writer, 2 sweepers, 1 reader", FIRST, vec![writer(1), sweeper(0), sweeper(1), reader(1), expirer(1)]),
-        config("2 writers, 2 sweepers", FIRST, vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1)]),
+        config(
+            "2 writers, 2 sweepers",
+            FIRST,
+            vec![once(writer(1)), once(writer(2)), sweeper(0), sweeper(1), expirer(1)],
+        ),
         config(
             "2 writers, 1 sweeper, 1 aborter",
             FIRST,
-            vec![writer(1), writer(2), sweeper(0), expirer(1), aborter(2)],
+            vec![once(writer(1)), once(writer(2)), sweeper(0), expirer(1), aborter(2)],
         ),
         config("killed writers", &[], vec![with(writer(1), UNLUCKY), with(writer(2), LOST), aborter(1)]),
         config(

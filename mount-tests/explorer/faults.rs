@@ -38,8 +38,7 @@ pub const FAULTS: &[Fault] = &[
         &[
             edit(
                 "open.rs",
-                "        let create = Request::Create(Key::intent(&job, number), tri!(write(&intent)));
-        self.ask(Phase::CreateIntent(Box::new(intent)), vec![create])",
+                "        self.ask(Phase::CreateIntent(Box::new(intent)), vec![create])",
                 "        let gets = intent.bases.iter().map(|b| Request::Get(Key::expired(&b.job, b.number))).collect();
         self.ask(Phase::LookExpired(Box::new(intent)), gets)",
             ),
@@ -82,10 +81,8 @@ pub const FAULTS: &[Fault] = &[
         "open: an intent names no bases",
         &[edit(
             "open.rs",
-            "tri!(write(&intent)));
-        self.ask(Phase::CreateIntent",
-            "tri!(write(&Intent { bases: Vec::new(), ..intent.clone() })));
-        self.ask(Phase::CreateIntent",
+            "Request::Create(Key::intent(&job, number), tri!(write(&intent)));",
+            "Request::Create(Key::intent(&job, number), tri!(write(&Intent { bases: Vec::new(), ..intent.clone() })));",
         )],
         &["two jobs", "2 writers, 1 sweeper, 1 reader"],
     ),

@@ -92,6 +92,8 @@ pub struct Role {
     pub id: u8,
     pub ops: Vec<Op>,
     pub luck: Luck,
+    /// How often it begins a checkpoint anew when it loses a base.
+    pub tries: u8,
 }
 
 /// Some actors on one store.
