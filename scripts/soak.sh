@@ -9,3 +9,5 @@ export CARGO_TARGET_DIR=$target CKPTFS_SOAK_SECONDS=${1:-600}
 export PATH="$target/test-tools/bin:$PATH"
 command -v weed >/dev/null || { echo "run scripts/test.sh first: it installs the S3 server" >&2; exit 1; }
 cargo test --release --locked --test mount -- soak:: --nocapture --test-threads=1
+# The protocol's largest configurations.
+CKPTFS_EXPLORE_LARGE=1 cargo test --release --locked --test explorer every -- --nocapture

@@ -3,7 +3,7 @@
 //! A blob is vouched for by a completed base that names it with the same length, or by HEAD finding it under the own uid or an aborted
 //! base's. Nothing else may be published, whatever a task manifest says.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step, created, got, headed, listed, read, tri, writable, write};
@@ -50,7 +50,7 @@ pub struct Complete {
     intent: Option<Intent>,
     tasks: Vec<SubtaskEntry>,
     needed: BTreeMap<BlobName, u64>,
-    vouched: HashMap<BlobName, u64>,
+    vouched: BTreeMap<BlobName, u64>,
     aborted_bases: BTreeSet<Uid>,
     base_tasks: VecDeque<(Key, Digest)>,
     result: Option<Completed>,
@@ -70,7 +70,7 @@ impl Complete {
             intent: None,
             tasks: Vec::new(),
             needed: BTreeMap::new(),
-            vouched: HashMap::new(),
+            vouched: BTreeMap::new(),
             aborted_bases: BTreeSet::new(),
             base_tasks: VecDeque::new(),
             result: None,

@@ -7,7 +7,7 @@ use super::machine::{Machine, Reply, Request, Step};
 use crate::format::refusal;
 use crate::limits;
 use crate::store::{Created, Store, StoreError};
-use crate::types::{Digest, Key};
+use crate::types::{BlobName, Digest, Key, Prefix};
 
 /// Requests to a local disk that are worth threads.
 const MANY: usize = 16;
@@ -33,6 +33,71 @@ pub trait Companion: Sync {
 
 /// Nothing.
 impl Companion for () {}
+
+/// What answers requests one by one: a store, or the search's model of one.
+pub trait Answers {
+    /// The keys below a prefix.
+    ///
+    /// # Errors
+    /// The store's.
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Key>, StoreError>;
+
+    /// The blobs with their lengths.
+    ///
+    /// # Errors
+    /// The store's.
+    fn blobs(&self) -> Result<Vec<(BlobName, u64)>, StoreError>;
+
+    /// A record's bytes, or nothing.
+    ///
+    /// # Errors
+    /// The store's.
+    fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError>;
+
+    /// A blob's length, or nothing.
+    ///
+    /// # Errors
+    /// The store's.
+    fn head(&self, key: &Key) -> Result<Option<u64>, StoreError>;
+
+    /// Creates a record if it is absent.
+    ///
+    /// # Errors
+    /// The store's.
+    fn create(&self, key: &Key, bytes: Bytes) -> Result<Created, StoreError>;
+
+    /// Removes an object, if it is there.
+    ///
+    /// # Errors
+    /// The store's.
+    fn delete(&self, key: &Key) -> Result<(), StoreError>;
+}
+
+impl Answers for Store {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Key>, StoreError> {
+        Ok(Store::list(self, prefix)?.into_iter().map(|l| l.key).collect())
+    }
+
+    fn blobs(&self) -> Result<Vec<(BlobName, u64)>, StoreError> {
+        Store::blobs(self)
+    }
+
+    fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
+        Store::get(self, key, limits::METADATA_LEN)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<u64>, StoreError> {
+        Store::head(self, key)
+    }
+
+    fn create(&self, key: &Key, bytes: Bytes) -> Result<Created, StoreError> {
+        Store::create(self, key, bytes)
+    }
+
+    fn delete(&self, key: &Key) -> Result<(), StoreError> {
+        Store::delete(self, key)
+    }
+}
 
 /// Runs a machine to its end. A store error ends it: what was created stays, and the next run finds it.
 ///
@@ -84,10 +149,13 @@ fn delete(store: &Store, requests: Vec<Request>) -> Result<Vec<Reply>, Lifecycle
 }
 
 /// One request.
-pub(super) fn perform(store: &Store, companion: &dyn Companion, request: Request) -> Result<Reply, StoreError> {
+///
+/// # Errors
+/// The store's, which end the machine: no machine ever sees half of an answer.
+pub fn perform(store: &impl Answers, companion: &dyn Companion, request: Request) -> Result<Reply, StoreError> {
     Ok(match request {
-        Request::List(prefix) => Reply::Listed(store.list(&prefix)?.into_iter().map(|l| l.key).collect()),
-        Request::Get(key) => Reply::Got(match store.get(&key, limits::METADATA_LEN) {
+        Request::List(prefix) => Reply::Listed(store.list(&prefix)?),
+        Request::Get(key) => Reply::Got(match store.get(&key) {
             Err(e) => Some(refused(e)?),
             Ok(bytes) => bytes,
         }),
@@ -101,7 +169,7 @@ pub(super) fn perform(store: &Store, companion: &dyn Companion, request: Request
             if let Some(bytes) = companion.manifest(&digest) {
                 return Ok(Reply::Got(Some(bytes)));
             }
-            let bytes = store.get(&key, limits::METADATA_LEN)?;
+            let bytes = store.get(&key)?;
             if let Some(bytes) = bytes.as_ref().filter(|b| Digest::of(b) == digest) {
                 companion.keep_manifest(&digest, bytes);
             }

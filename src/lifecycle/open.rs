@@ -319,6 +319,9 @@ impl Open {
             opened_ms: self.plan.opened_ms,
         };
         let create = Request::Create(Key::intent(&job, number), tri!(write(&intent)));
+        // The intent says what came of them. A further try begins afresh.
+        (self.survey, self.completed) = (Survey::default(), None);
+        (self.adopted, self.aborted_seen) = (Vec::new(), Vec::new());
         self.ask(Phase::CreateIntent(Box::new(intent)), vec![create])
     }
 

@@ -77,6 +77,11 @@ impl Keep {
         &self.pinned
     }
 
+    /// Whose blobs are named by those who keep something.
+    pub(super) fn uploaders(&self) -> impl Iterator<Item = Uid> + '_ {
+        self.names.iter().map(|name| name.uid)
+    }
+
     pub(super) fn uploads_kept(&self, uid: Uid) -> bool {
         self.uids.contains(&uid)
     }

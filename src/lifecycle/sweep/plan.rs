@@ -268,7 +268,8 @@ impl Plan {
         let mut sizes: BTreeMap<At, (u64, u64)> = BTreeMap::new();
         let alone: HashMap<BlobName, &At> =
             self.keep.pins_alone().iter().flat_map(|(at, names)| names.iter().map(move |n| (*n, at))).collect();
-        let mut with_blobs: HashSet<Uid> = HashSet::new();
+        // Also those whose blobs came after the list: a floor that does not know them would make their blobs foreign for ever.
+        let mut with_blobs: HashSet<Uid> = self.keep.uploaders().collect();
         for (name, length) in std::mem::take(&mut self.blobs) {
             if self.keep.keeps(&name) {
                 plan.kept_blobs += 1;
