@@ -104,7 +104,7 @@ fn a_read_only_store_is_read_and_not_written() {
     assert_eq!(tree(&desk.path("store")), before);
     tool("chmod", &["-R", "u+w", &desk.path("good").display().to_string()]);
     if !is_root() {
-        tool("chmod", &["-R", "u+w", &store]);
+        tool("chmod", &["-R", "u+w", &desk.path("store").display().to_string()]);
     }
 }
 

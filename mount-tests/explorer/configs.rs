@@ -63,6 +63,8 @@ fn config(name: &'static str, before: &[Op], roles: Vec<Role>) -> Config {
 /// What was before in most: a completed checkpoint.
 const FIRST: &[Op] = &[Op::Checkpoint(S)];
 
+const TWO: &[Op] = &[Op::Checkpoint(S), Op::Checkpoint(S)];
+
 /// All of them.
 pub fn all() -> Vec<Config> {
     let hold = [Op::Hold(A, 1), Op::Checkpoint(S.from(A, 1)), Op::Unpin(A, 1)];
@@ -129,16 +131,12 @@ pub fn all() -> Vec<Config> {
                 with(role("new", 2, &[Op::TakeOver(A), Op::Checkpoint(S)]), KILLED),
             ],
         ),
-        config("forget", FIRST, vec![with(expirer(1), COPIED), writer(1), forgetter(0), forgetter(1), reader(1)]),
+        config("forget", FIRST, vec![with(expirer(1), COPIED), once(writer(1)), forgetter(0), reader(1)]),
+        config("two forget", FIRST, vec![expirer(1), once(writer(1)), forgetter(0), forgetter(1)]),
         config(
             "forget a base",
-            FIRST,
-            vec![
-                role("w1", 1, &[Op::Checkpoint(S), Op::Checkpoint(S)]),
-                role("expirer", 10, &[Op::Expire(A, 1), Op::Expire(A, 2)]),
-                sweeper(0),
-                forgetter(0),
-            ],
+            TWO,
+            vec![once(writer(1)), role("expirer", 10, &[Op::Expire(A, 1), Op::Expire(A, 2)]), forgetter(0)],
         ),
         config(
             "forget what was open",
@@ -199,6 +197,21 @@ pub fn large() -> Vec<Config> {
             "large: 2 writers, 2 sweepers",
             FIRST,
             vec![writer(1), writer(2), sweeper(0), sweeper(1), expirer(1), aborter(2)],
+        ),
+        config(
+            "large: forget",
+            FIRST,
+            vec![with(expirer(1), COPIED), writer(1), forgetter(0), forgetter(1), reader(1)],
+        ),
+        config(
+            "large: forget a base",
+            FIRST,
+            vec![
+                role("w1", 1, &[Op::Checkpoint(S), Op::Checkpoint(S)]),
+                role("expirer", 10, &[Op::Expire(A, 1), Op::Expire(A, 2)]),
+                sweeper(0),
+                forgetter(0),
+            ],
         ),
     ]
 }
