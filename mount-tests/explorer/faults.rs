@@ -457,7 +457,7 @@ pub const FAULTS: &[Fault] = &[
     fault(
         "sweep: bases of open ones are not kept",
         &[edit("sweep/plan.rs", "                        (_, true, _) => Rank::Base,\n", "")],
-        &["two jobs", "detached", "2 writers, 1 sweeper, 1 reader"],
+        &["forget a base"],
     ),
     fault(
         "sweep: uploads of open ones are not kept",
@@ -487,7 +487,7 @@ pub const FAULTS: &[Fault] = &[
             };",
             "            let Some(d) = tri!(read::<Outcome>(&key, bytes.as_ref())) else { continue };",
         )],
-        &["forget"],
+        &["two forget"],
     ),
     fault(
         "sweep: an intent that went away since it was listed is passed over",
@@ -568,7 +568,14 @@ pub const FAULTS: &[Fault] = &[
     ),
     fault(
         "forget: a floor passes what lives",
-        &[edit("forget.rs", "        numbers.dead.contains(&n)\n            && ", "        ")],
+        &[
+            edit("forget.rs", "        numbers.dead.contains(&n)\n            && ", "        "),
+            edit(
+                "sweep/plan.rs",
+                "self.uids.iter().filter(|(_, (at, _))| self.dead.contains(at))",
+                "self.uids.iter().filter(|_| true)",
+            ),
+        ],
         &["floors", "forget"],
     ),
     fault(
