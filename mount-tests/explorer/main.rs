@@ -3,11 +3,12 @@
 //!
 //! `CKPTFS_EXPLORE=<part of a name>` runs some configurations, `CKPTFS_EXPLORE_LARGE=1` the large ones, `CKPTFS_FAULT=<part of a
 //! name>` some faults.
-#![allow(unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 mod actor;
 mod configs;
 mod faults;
+mod future;
 mod judge;
 mod plant;
 mod program;

@@ -9,8 +9,8 @@ use std::process::Command;
 use super::faults::{FAULTS, Fault};
 
 /// Files of the explorer that do not know `lifecycle`: compiled once, for speed.
-const SHARED: [&str; 10] =
-    ["configs", "faults", "judge", "planted", "program", "run", "script", "search", "table", "world"];
+const SHARED: [&str; 11] =
+    ["configs", "faults", "future", "judge", "planted", "program", "run", "script", "search", "table", "world"];
 /// Modules of `lifecycle` that no actor needs.
 const LEFT_OUT: [&str; 4] = ["catalog", "hide", "identity", "retention"];
 
@@ -150,7 +150,9 @@ fn main() {{
     store(&place.join("src/main.rs"), &main);
     let mut shared = "#![allow(warnings)]\n".to_owned();
     for name in SHARED {
-        let path = root.join(format!("mount-tests/explorer/{name}.rs"));
+        let here = root.join("mount-tests/explorer");
+        let path = Some(here.join(format!("{name}.rs"))).filter(|p| p.exists());
+        let path = path.unwrap_or_else(|| here.join(name).join("mod.rs"));
         writeln!(shared, "#[path = {:?}]\npub mod {name};", path.to_str().unwrap()).unwrap();
     }
     store(&place.join("src/search.rs"), &shared);
@@ -193,8 +195,8 @@ fn libraries(root: &Path) -> Vec<(String, String)> {
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
         let name = message["target"]["name"].as_str().unwrap_or_default();
-        let file = message["filenames"].as_array().into_iter().flatten().filter_map(|f| f.as_str());
-        let file = file.filter(|f| f.ends_with(".rlib")).next_back();
+        let mut files = message["filenames"].as_array().into_iter().flatten().filter_map(|f| f.as_str());
+        let file = files.rfind(|f| f.ends_with(".rlib"));
         if let Some(file) = file.filter(|_| ["ckptfs", "bytes", "dashmap", "log", "thiserror"].contains(&name)) {
             found.push((name.to_owned(), file.to_owned()));
         }
