@@ -25,15 +25,15 @@ use std::time::Instant;
 use script::{Config, Role};
 use search::Report;
 
-/// Most states of one search: 40 bytes each.
-const STATES: usize = 200_000_000;
+/// Most states of one search: some 60 bytes each.
+const STATES: usize = 250_000_000;
 
 fn cast(role: Role) -> Box<dyn program::Program> {
     Box::new(actor::Actor::new(role))
 }
 
-/// Runs them on all processors; what they found, in their order.
-fn reports(configs: Vec<Config>) -> Vec<(Config, Report)> {
+/// Runs them on so many threads; what they found, in their order.
+fn reports(configs: Vec<Config>, threads: usize) -> Vec<(Config, Report)> {
     let queue = Mutex::new(configs.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
     let work = || {
@@ -57,13 +57,25 @@ fn reports(configs: Vec<Config>) -> Vec<(Config, Report)> {
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+        for _ in 0..threads {
             scope.spawn(work);
         }
     });
     let mut done = done.into_inner().unwrap();
     done.sort_by_key(|(i, ..)| *i);
     done.into_iter().map(|(_, config, report)| (config, report)).collect()
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
+/// With commas, for people.
+fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let chunks: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|c| std::str::from_utf8(c).unwrap_or_default()).collect();
+    chunks.join(",")
 }
 
 #[test]
@@ -73,8 +85,10 @@ fn every_configuration_holds() {
     let mut all = if large { configs::large() } else { configs::all() };
     all.retain(|c| c.name.contains(&only));
     assert!(!all.is_empty(), "no configuration has {only:?} in its name");
-    let mut states = 0;
-    for (config, report) in reports(all) {
+    let (mut states, mut rows) = (0, Vec::new());
+    // Two large ones at once may not find enough memory.
+    let threads = if large { 1 } else { processors() };
+    for (config, report) in reports(all, threads) {
         if let Some(violation) = report.violation {
             panic!("{}: {}\n  {}", config.name, violation.what, violation.trace.join("\n  "));
         }
@@ -83,8 +97,16 @@ fn every_configuration_holds() {
         let done = |(said, _): &(String, usize)| said.contains("completed") || said.contains("pinned");
         assert!(report.said.iter().any(done), "{}: nothing was completed or read", config.name);
         states += report.states;
+        rows.push(format!("| {} | {} | {} |", config.name, grouped(report.states), grouped(report.stores)));
     }
-    println!("{states} states");
+    let total = format!("{} states in all", grouped(states));
+    println!("{}\n{total}", rows.join("\n"));
+    if only.is_empty() && !large {
+        // What the document says is what was searched.
+        let said = include_str!("../../docs/PROTOCOL.md");
+        let other: Vec<&String> = rows.iter().chain([&total]).filter(|row| !said.contains(row.as_str())).collect();
+        assert!(other.is_empty(), "docs/PROTOCOL.md does not say {other:#?}");
+    }
 }
 
 #[test]
@@ -93,7 +115,7 @@ fn the_reduction_loses_nothing() {
     for name in names {
         let reduced = configs::all().into_iter().find(|c| c.name == name).expect(name);
         let full = Config { loose: true, ..reduced.clone() };
-        let mut found = reports(vec![reduced, full]).into_iter().map(|(_, report)| report);
+        let mut found = reports(vec![reduced, full], processors()).into_iter().map(|(_, report)| report);
         let (reduced, full) = (found.next().unwrap(), found.next().unwrap());
         assert!(reduced.complete && full.complete && reduced.states < full.states, "{name}");
         assert!(reduced.violation.is_none() && full.violation.is_none(), "{name}");
@@ -127,6 +149,8 @@ fn planted_faults_are_found() {
         }
     }
     assert!(faults::FAULTS.len() > 27);
+    let said = format!("{} faults", faults::FAULTS.len() - 1);
+    assert!(include_str!("../../docs/PROTOCOL.md").contains(&said), "docs/PROTOCOL.md does not say {said}");
     for (n, fault) in faults::FAULTS.iter().enumerate().filter(|(_, f)| f.name.contains(&only)) {
         assert_eq!(found.get(&n), Some(&(n > 0)), "{}: {:?}, loose {}", fault.name, fault.configs, fault.loose);
     }

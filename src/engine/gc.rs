@@ -11,7 +11,7 @@ use crate::lifecycle::LifecycleError;
 use crate::lifecycle::driver::{self, Companion};
 use crate::lifecycle::forget::{self, Forget};
 use crate::lifecycle::machine::Request;
-use crate::lifecycle::sweep::{Execute, Plan, SweepOptions, SweepPlan, Swept};
+use crate::lifecycle::sweep::{Execute, Plan, StillThere, SweepOptions, SweepPlan, Swept};
 use crate::types::Progress;
 use crate::types::{CheckpointNumber, Digest, KeyParts, Name, Uid};
 
@@ -96,14 +96,19 @@ impl Companion for Beside<'_> {
 pub fn plan(session: &Session, options: SweepOptions, progress: &dyn Progress) -> Result<SweepPlan> {
     session.ready_to_write()?;
     let beside = Beside::new(session, progress, None);
-    for _ in 1..PLANS {
+    let mut tries = PLANS;
+    loop {
+        tries -= 1;
         match driver::run_beside(&session.store, &beside, Plan::new(options)) {
             // Another sweep forgot meanwhile what this one had listed: its lists are too old, and new ones are soon made.
-            Err(LifecycleError::NotSwept { why }) => log::info!("the sweep is planned anew: {why}"),
-            planned => return Ok(planned?),
+            Err(LifecycleError::NotSwept { why }) if tries > 0 => log::info!("the sweep is planned anew: {why}"),
+            Err(e) => return Err(e.into()),
+            Ok(mut plan) => {
+                plan.foreign = driver::run_beside(&session.store, &beside, StillThere::new(plan.foreign))?;
+                return Ok(plan);
+            }
         }
     }
-    Ok(driver::run_beside(&session.store, &beside, Plan::new(options))?)
 }
 
 /// Deletes what the plan says, and then the records of numbers that nothing needs. Interrupted, the next one goes on.

@@ -18,8 +18,7 @@ use crate::store::Store;
 use crate::types::{CheckpointNumber, Key, KeyParts, Name, Prefix, RecordKind, Uid};
 
 /// What is listed of a job beside its outcomes.
-const OTHERS: [RecordKind; 5] =
-    [RecordKind::Expired, RecordKind::Hidden, RecordKind::Pin, RecordKind::Floor, RecordKind::Intent];
+const OTHERS: [RecordKind; 4] = [RecordKind::Expired, RecordKind::Hidden, RecordKind::Floor, RecordKind::Intent];
 
 /// The outcome of a number, if it is decided.
 ///
@@ -56,7 +55,7 @@ pub struct Checkpoint {
     pub hidden: bool,
     /// Dead for ever.
     pub expired: bool,
-    /// Somebody pins it: then it can be read although it is dead.
+    /// It is dead and somebody pins it: then it can be read all the same. Of a living one nothing is said.
     pub pinned: bool,
 }
 
@@ -138,8 +137,11 @@ impl Catalog {
         // Outcomes first: a checkpoint that expires between the lists is then shown as expired, never one that is not there as alive.
         let outcomes = self.numbers(RecordKind::Outcome, job)?;
         let rest = parallel(OTHERS.to_vec(), |kind| self.numbers(kind, job))?;
-        let [expired, hidden, pinned, floor_numbers, intents]: [BTreeSet<CheckpointNumber>; 5] =
+        let [expired, hidden, floor_numbers, intents]: [BTreeSet<CheckpointNumber>; 4] =
             rest.try_into().map_err(|_| LifecycleError::Confused)?;
+        // After the tombstones: a pin that was granted was there before its checkpoint could die. Where nothing is dead, none is asked for.
+        let dead = expired.iter().any(|n| outcomes.contains(n));
+        let pinned = if dead { self.numbers(RecordKind::Pin, job)? } else { BTreeSet::new() };
         let floors = self.floors(job, &floor_numbers)?;
         let alive: Vec<CheckpointNumber> = outcomes.iter().copied().filter(|n| !floors.gone(*n)).collect();
         let read = parallel(alive, |n| Ok::<_, LifecycleError>((n, self.outcome(job, n))))?;

@@ -11,12 +11,14 @@
 //! What cannot be read ends the sweep with nothing deleted.
 
 mod execute;
+mod foreign;
 mod keep;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use execute::{Execute, Swept};
+pub use foreign::StillThere;
 pub use plan::Plan;
 
 use super::pin::PinRef;

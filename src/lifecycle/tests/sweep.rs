@@ -6,7 +6,7 @@ use crate::lifecycle::expire::Expire;
 use crate::lifecycle::forget::Forget;
 use crate::lifecycle::hide::{Hide, Unhide};
 use crate::lifecycle::pin::{Pin, PinRef, Unpin};
-use crate::lifecycle::sweep::{Execute, Fate, Plan, SweepOptions, SweepPlan, Swept};
+use crate::lifecycle::sweep::{Execute, Fate, Plan, StillThere, SweepOptions, SweepPlan, Swept};
 
 fn dies(store: &Store, number: CheckpointNumber) -> Result<bool, LifecycleError> {
     run(store, Expire::new(job(), number, "test".to_owned()))
@@ -204,6 +204,19 @@ fn blobs_without_any_record_are_left_alone_and_foreign_ones_told() {
     assert_eq!((plan.foreign.clone(), plan.doomed.len()), (vec![(stranger, 6)], 0));
     assert_eq!(run(&store, Execute::new(&plan, false)).unwrap(), Swept::default());
     assert_eq!(run(&store, Execute::new(&plan, true)).unwrap(), Swept { blobs: 1, bytes: 6 });
+}
+
+#[test]
+fn what_went_away_since_the_list_is_not_told_as_foreign() {
+    let store = Memory::store();
+    completed(&store, b"first");
+    let strangers = [b"stay", b"goes", b"rest"].map(|content| upload(&store, OTHER, content));
+    let foreign = planned(&store).foreign;
+    store.delete(&Key::blob(&strangers[1])).unwrap();
+    let there: Vec<_> = foreign.iter().filter(|(name, _)| *name != strangers[1]).copied().collect();
+    assert_eq!((foreign.len(), there.len()), (3, 2));
+    assert_eq!(run(&store, StillThere::new(foreign)).unwrap(), there);
+    assert_eq!(run(&store, StillThere::new(Vec::new())).unwrap(), []);
 }
 
 fn records(store: &Store) -> Vec<String> {
