@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 
+use super::cancel::Cancel;
 use super::plan::own_blob;
 use super::scan::{Scan, ScannedFile};
 use super::transfer::hash_into;
@@ -60,6 +61,6 @@ impl<'a> Ahead<'a> {
 
 fn hash<'a>(session: &'a Session, file: &ScannedFile, opened: File) -> Result<Option<Hashed<'a>>> {
     let Some(mut staged) = session.store.stage_blob()? else { return Ok(None) };
-    let (digest, tree) = hash_into(&mut staged, file, &opened)?;
+    let (digest, tree) = hash_into(&mut staged, file, &opened, &Cancel::default())?;
     Ok(Some(Hashed { opened, digest, tree, staged }))
 }

@@ -36,7 +36,9 @@ pub struct BaseIndex {
 }
 
 impl BaseIndex {
-    fn empty(store: Uid) -> Self {
+    /// An index that knows nothing: everything is new.
+    #[must_use]
+    pub fn empty(store: Uid) -> Self {
         Self {
             store,
             manifests: Vec::new(),

@@ -7,7 +7,9 @@
 pub mod ahead;
 pub mod base;
 pub mod budget;
+pub mod cancel;
 pub mod gc;
+pub mod input;
 pub mod life;
 pub mod link;
 pub mod origin;
@@ -16,6 +18,7 @@ pub mod plan;
 pub mod scan;
 pub mod snapshot;
 pub mod transfer;
+pub mod upload;
 
 pub use crate::cache::session::{Session, SessionOptions};
 pub use crate::types::progress::{Progress, Silent};

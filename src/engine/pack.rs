@@ -4,13 +4,12 @@
 //! [`limits::BUNDLES_PER_MANIFEST`]: so the store does not keep a large bundle for one small file, and a cold open stays cheap.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 
 use super::base::{BaseFile, BaseIndex};
+use super::input::Input;
 use super::plan::unreadable;
-use super::scan::{Scan, ScannedFile};
 use super::transfer::{Rest, SentBlob};
 use crate::cache::Session;
 use crate::cache::tree;
@@ -61,11 +60,11 @@ pub struct Packed {
     files: Vec<Draft>,
 }
 
-/// Packs the files of a scan.
+/// Packs these files, which are in the order of their paths.
 ///
 /// # Errors
 /// When bytes that must be packed anew cannot be read.
-pub fn pack(session: &Session, scan: &Scan, base: &BaseIndex, contents: Vec<Content>) -> Result<Packed> {
+pub fn pack(session: &Session, inputs: &[Input<'_>], base: &BaseIndex, contents: Vec<Content>) -> Result<Packed> {
     let dropped = dropped_bundles(base, &contents);
     let mut builder = BundleBuilder::default();
     let mut room = limits::BUNDLE_LEN;
@@ -77,14 +76,14 @@ pub fn pack(session: &Session, scan: &Scan, base: &BaseIndex, contents: Vec<Cont
         let (offset, length) = *placed.entry(Digest::of(bytes)).or_insert_with(|| builder.add(bytes));
         Run::New(offset, length)
     };
-    for (i, (file, content)) in scan.files.iter().zip(contents).enumerate() {
+    for (i, (&file, content)) in inputs.iter().zip(contents).enumerate() {
         let draft = match content {
             Content::Small(bytes, digest) => {
                 let runs = if bytes.is_empty() { Vec::new() } else { vec![add(&mut builder, &bytes)] };
                 Draft { size: bytes.len() as u64, digest, runs, tree: None, tail: None }
             }
             Content::Blob(sent) => {
-                let length = file.stat.size;
+                let length = file.size();
                 let entry = BlobEntry { name: sent.name, length, bundle: false };
                 let tree = (!sent.tree.is_empty()).then(|| add(&mut builder, &sent.tree));
                 if let Some((start, bytes)) = sent.tail {
@@ -94,7 +93,7 @@ pub fn pack(session: &Session, scan: &Scan, base: &BaseIndex, contents: Vec<Cont
                 Draft { size: length, digest: sent.name.digest, runs, tree, tail: None }
             }
             Content::Base(at) => {
-                let mut keep = Keeper { session, scan, base, dropped: &dropped, file, at };
+                let mut keep = Keeper { session, base, dropped: &dropped, file, at };
                 let mut draft = keep.front(&mut builder, &mut add)?;
                 let entry = keep.entry()?;
                 if let Some(tree) = entry.tree {
@@ -103,19 +102,19 @@ pub fn pack(session: &Session, scan: &Scan, base: &BaseIndex, contents: Vec<Cont
                 if let Some(tail) = entry.tail {
                     match keep.kept(tail.extent)? {
                         Some(run) => draft.tail = Some((tail.start, run)),
-                        None => tails.push((i, tail.start, keep.read_file(tail.start, tail.extent.length)?)),
+                        None => tails.push((i, tail.start, file.read(tail.start, tail.extent.length)?)),
                     }
                 }
                 draft
             }
             Content::Grown(at, digest, rest) => {
-                let mut keep = Keeper { session, scan, base, dropped: &dropped, file, at };
+                let mut keep = Keeper { session, base, dropped: &dropped, file, at };
                 let mut draft = keep.front(&mut builder, &mut add)?;
                 draft.runs.push(match rest {
                     Rest::Bytes(bytes) => add(&mut builder, &bytes),
                     Rest::Blob(name, length) => Run::In(BlobEntry { name, length, bundle: false }, 0, length),
                 });
-                Draft { size: file.stat.size, digest, tree: None, tail: None, ..draft }
+                Draft { size: file.size(), digest, tree: None, tail: None, ..draft }
             }
         };
         files.push(draft);
@@ -181,10 +180,9 @@ fn dropped_bundles(base: &BaseIndex, contents: &[Content]) -> HashSet<BlobName> 
 /// Carries a base's file over: runs of kept blobs as they are, the rest into the new bundle.
 struct Keeper<'a> {
     session: &'a Session,
-    scan: &'a Scan,
     base: &'a BaseIndex,
     dropped: &'a HashSet<BlobName>,
-    file: &'a ScannedFile,
+    file: Input<'a>,
     at: BaseFile,
 }
 
@@ -205,15 +203,6 @@ impl Keeper<'_> {
         Ok((!self.dropped.contains(&blob.name)).then_some(Run::In(*blob, extent.offset, extent.length)))
     }
 
-    /// Bytes of the file itself, which lies here whatever became of the bundle.
-    fn read_file(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let length =
-            usize::try_from(length).map_err(|_| Error::new(Kind::Resources, "a section does not fit into memory"))?;
-        let mut bytes = vec![0; length];
-        self.scan.open(self.file)?.read_exact_at(&mut bytes, offset).map_err(|e| unreadable(self.file, &e))?;
-        Ok(bytes)
-    }
-
     /// The base's own bytes.
     fn front(&mut self, builder: &mut BundleBuilder, add: &mut Add<'_>) -> Result<Draft> {
         let entry = self.entry()?;
@@ -222,7 +211,7 @@ impl Keeper<'_> {
         for extent in &entry.extents {
             runs.push(match self.kept(*extent)? {
                 Some(run) => run,
-                None => add(builder, &self.read_file(offset, extent.length)?),
+                None => add(builder, &self.file.read(offset, extent.length)?),
             });
             offset += extent.length;
         }
@@ -239,11 +228,15 @@ impl Keeper<'_> {
             Some(Ok(bytes)) => bytes,
             failed => {
                 if let Some(Err(e)) = failed {
-                    log::warn!("the hash tree of {} is computed anew: {e}", self.file.name);
+                    log::warn!("the hash tree of {} is computed anew: {e}", self.file.path());
                 }
-                let opened = self.scan.open(self.file)?;
-                let computed = tree::hash_and_tree_of(&opened, self.file.stat.size);
-                computed.map_err(|e| unreadable(self.file, &e))?.1
+                match self.file {
+                    Input::File(scan, file) => {
+                        let computed = tree::hash_and_tree_of(scan.open(file)?, file.stat.size);
+                        computed.map_err(|e| unreadable(file, &e))?.1
+                    }
+                    Input::State(state) => tree::hash_and_tree(&state.bytes).1,
+                }
             }
         };
         Ok(add(builder, &bytes))
@@ -255,11 +248,11 @@ impl Packed {
     ///
     /// # Errors
     /// When there are more blobs than a manifest may name.
-    pub fn fill(self, manifest: &mut TaskManifest, scan: &Scan, bundle: Option<BlobName>) -> Result<()> {
+    pub fn fill(self, manifest: &mut TaskManifest, inputs: &[Input<'_>], bundle: Option<BlobName>) -> Result<()> {
         let own = bundle.map(|name| BlobEntry { name, length: self.bundle.len() as u64, bundle: true });
         let mut table = Table { blobs: Vec::new(), index: HashMap::new(), own };
         let mut logical = 0u64;
-        for (file, draft) in scan.files.iter().zip(self.files) {
+        for (file, draft) in inputs.iter().zip(self.files) {
             let extents = draft.runs.into_iter().map(|r| table.extent(r)).collect::<Result<_>>()?;
             let tree = draft.tree.map(|r| table.extent(r)).transpose()?;
             let tail = match draft.tail {
@@ -268,13 +261,13 @@ impl Packed {
             };
             logical = logical.saturating_add(draft.size);
             manifest.files.push(FileEntry {
-                path: file.path.clone(),
+                path: file.path().clone(),
                 size: draft.size,
                 digest: draft.digest,
                 extents,
                 tree,
                 tail,
-                sst: file.sst.as_ref().map(sst_info),
+                sst: file.sst().map(sst_info),
             });
         }
         manifest.blobs = table.blobs;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use super::ahead::{Ahead, Hashed};
 use super::base::{BaseFile, BaseIndex};
 use super::budget::{Budget, Share};
+use super::cancel::Cancel;
 use super::plan::unreadable;
 use super::scan::{Scan, ScannedFile, changed};
 use crate::cache::Session;
@@ -89,9 +90,25 @@ struct Whole<'a> {
     placed: Option<(BlobName, bool)>,
 }
 
+/// Reads as long as the snapshot is wanted.
+struct Wanted<'a> {
+    from: &'a File,
+    cancel: &'a Cancel,
+}
+
+impl Read for Wanted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(std::io::Error::other("the snapshot was cancelled"));
+        }
+        let mut from = self.from;
+        from.read(buffer)
+    }
+}
+
 /// Writes whatever is read through it to a blob.
 struct Tee<'a, 'b> {
-    from: &'a File,
+    from: Wanted<'a>,
     to: &'a mut StagedBlob<'b>,
     failed: Option<StoreError>,
 }
@@ -109,12 +126,17 @@ impl Read for Tee<'_, '_> {
 }
 
 /// Hashes a file while it is written to a blob, so that the disk works meanwhile and a piece is still in the CPU's cache.
-pub(super) fn hash_into(staged: &mut StagedBlob<'_>, file: &ScannedFile, opened: &File) -> Result<(Digest, Vec<u8>)> {
+pub(super) fn hash_into(
+    staged: &mut StagedBlob<'_>,
+    file: &ScannedFile,
+    opened: &File,
+    cancel: &Cancel,
+) -> Result<(Digest, Vec<u8>)> {
     let size = file.stat.size;
     if let Some(shared) = staged.share(opened)? {
         return tree::hash_and_tree_of(shared, size).map_err(|e| unreadable(file, &e));
     }
-    let mut tee = Tee { from: opened, to: staged, failed: None };
+    let mut tee = Tee { from: Wanted { from: opened, cancel }, to: staged, failed: None };
     let hashed = tree::hash_and_tree_of(BufReader::with_capacity(PIECE, &mut tee), size);
     if let Some(e) = tee.failed {
         return Err(e.into());
@@ -148,8 +170,9 @@ pub type Scope<'s, 'e> = std::thread::Scope<'s, 'e>;
 /// What the transfer of one snapshot shares.
 pub struct Transfer<'a> {
     session: &'a Session,
-    scan: &'a Scan,
+    scan: Option<&'a Scan>,
     base: &'a BaseIndex,
+    cancel: &'a Cancel,
     ahead: Mutex<HashMap<String, Hashed<'a>>>,
     uid: Uid,
     budget: Budget,
@@ -164,19 +187,25 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// A transfer of this directory for the checkpoint with this uid.
+    /// A transfer of this directory, if there is one, for the checkpoint with this uid.
     pub fn new(
         session: &'a Session,
-        scan: &'a Scan,
+        scan: Option<&'a Scan>,
         base: &'a BaseIndex,
         uid: Uid,
+        cancel: &'a Cancel,
         progress: &'a dyn Progress,
     ) -> Self {
         let ahead = Mutex::default();
         let budget = Budget::new(limits::UPLOAD_MEMORY);
         let lanes = Budget::new(limits::PARALLEL_REQUESTS as u64);
         let (links, failed) = (session.cache.batch(), Mutex::new(None));
-        Self { session, scan, base, ahead, uid, budget, lanes, failed, links, progress, counts: Counts::default() }
+        let counts = Counts::default();
+        Self { session, scan, base, cancel, ahead, uid, budget, lanes, failed, links, progress, counts }
+    }
+
+    fn scan(&self) -> Result<&'a Scan> {
+        self.scan.ok_or_else(|| Error::new(Kind::Other, "internal: a file without its directory"))
     }
 
     /// Gives it what was read before.
@@ -196,7 +225,7 @@ impl<'a> Transfer<'a> {
             let read = Whole { opened, record: None, digest, tree, bytes: None, staged: Some(staged), placed: None };
             return self.store_read(scope, file, read, self.budget.take(0));
         }
-        let opened = self.scan.open(file)?;
+        let opened = self.scan()?.open(file)?;
         if !file.immutable() {
             return self.store_mutable(scope, file, &opened);
         }
@@ -211,14 +240,17 @@ impl<'a> Transfer<'a> {
         let share = self.budget.take(if staged.is_some() { limits::GROUP } else { size.min(limits::READ_ONCE) });
         let mut bytes = None;
         let (digest, tree) = match &mut staged {
-            Some(staged) => hash_into(staged, file, &opened)?,
+            Some(staged) => hash_into(staged, file, &opened, self.cancel)?,
             None if size <= limits::READ_ONCE => {
                 let whole = self.read_whole(file, &opened)?;
                 let hashed = tree::hash_and_tree(&whole);
                 bytes = Some(Bytes::from(whole));
                 hashed
             }
-            None => tree::hash_and_tree_of(&opened, size).map_err(|e| unreadable(file, &e))?,
+            None => {
+                let wanted = Wanted { from: &opened, cancel: self.cancel };
+                tree::hash_and_tree_of(wanted, size).map_err(|e| unreadable(file, &e))?
+            }
         };
         self.store_read(scope, file, Whole { opened, record, digest, tree, bytes, staged, placed }, share)
     }
@@ -240,7 +272,7 @@ impl<'a> Transfer<'a> {
                 Kind::Damage,
                 format!(
                     "{}: its bytes are not those that were hashed before: it was changed in place or the disk lost them. Check the database before you trust it; the next snapshot hashes the file anew",
-                    self.scan.path.join(&file.name).display()
+                    self.scan()?.path.join(&file.name).display()
                 ),
             ));
         }
@@ -304,12 +336,12 @@ impl<'a> Transfer<'a> {
         bytes.try_reserve_exact(size.saturating_add(1)).map_err(|_| {
             Error::new(Kind::Resources, format!("{} ({size} bytes) does not fit into memory", file.name))
         })?;
-        let mut reader = opened;
+        let mut reader = Wanted { from: opened, cancel: self.cancel };
         reader.by_ref().take(file.stat.size + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
         if bytes.len() == size {
             Ok(bytes)
         } else {
-            Err(changed(&self.scan.path, &format!("{} was written to", file.name)))
+            Err(changed(&self.scan()?.path, &format!("{} was written to", file.name)))
         }
     }
 
@@ -423,7 +455,10 @@ impl<'a> Transfer<'a> {
     ) {
         let lane = self.lanes.take(1);
         scope.spawn(move || {
-            let sent = self.upload(&name, size, source, local.as_ref().map(|(_, opened)| opened));
+            let sent = self
+                .cancel
+                .check()
+                .and_then(|()| self.upload(&name, size, source, local.as_ref().map(|(_, opened)| opened)));
             // Linked last: that syncs the table, which waits for all that the disk is busy with.
             let done = sent.and_then(|()| match &local {
                 Some((file, opened)) => self.link(file, opened, &name.digest),
@@ -441,9 +476,21 @@ impl<'a> Transfer<'a> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether an upload failed, so that no more are begun.
+    /// Says whether an upload failed or all is cancelled, so that no more are begun.
     fn check_sent(&self) -> Result<()> {
-        self.failure().take().map_or(Ok(()), Err)
+        self.failure().take().map_or_else(|| self.cancel.check(), Err)
+    }
+
+    /// Begins to send state that is too large for the bundle.
+    ///
+    /// # Errors
+    /// When an upload failed before.
+    pub fn store_state<'s>(&'s self, scope: &'s Scope<'s, '_>, digest: Digest, bytes: &Bytes) -> Result<SentBlob> {
+        self.check_sent()?;
+        let share = self.budget.take(bytes.len() as u64);
+        let (_, tree) = tree::hash_and_tree(bytes);
+        let name = self.send_bytes(scope, digest, bytes.clone(), share)?;
+        Ok(SentBlob { name, tree, tail: None })
     }
 
     /// Uploads the bundle, or finds that an aborted attempt has.
@@ -451,6 +498,7 @@ impl<'a> Transfer<'a> {
     /// # Errors
     /// When it cannot be sent.
     pub fn send_bundle(&self, bytes: Bytes) -> Result<BlobName> {
+        self.cancel.check()?;
         let digest = Digest::of(&bytes);
         if let Err(e) = self.session.cache.put_copy(&digest, &bytes) {
             if !e.is_no_space() {
