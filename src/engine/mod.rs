@@ -2,12 +2,13 @@
 //!
 //! [`scan`] looks at the directory, [`plan`] decides per file what the bases have already, [`transfer`] hashes, links and uploads the rest,
 //! [`pack`] builds the bundle, and [`snapshot`] strings them together between open and complete. [`life`] and [`gc`] are what comes
-//! after: hide, expire, pin, and the sweep.
+//! after: hide, expire, pin, and the sweep. [`coordinator`] begins and ends the checkpoints of a job.
 
 pub mod ahead;
 pub mod base;
 pub mod budget;
 pub mod cancel;
+pub mod coordinator;
 pub mod gc;
 pub mod input;
 pub mod life;
