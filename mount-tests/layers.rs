@@ -30,12 +30,13 @@ const LAYERS: [(&str, u8); 18] = [
 const SIDEWAYS: [(&str, &str); 3] = [("main", "cli"), ("store", "local"), ("types", "limits")];
 
 /// Outside crates with one home.
-const HOMES: [(&str, &[&str]); 13] = [
+const HOMES: [(&str, &[&str]); 14] = [
     ("clap", &["cli", "main"]),
     ("indicatif", &["cli"]),
     ("env_logger", &["cli", "main"]),
     ("fuser", &["fuse"]),
     ("rocksdb", &["state"]),
+    ("postcard", &["state"]),
     ("bao_tree", &["cache"]),
     ("object_store", &["store"]),
     ("tokio", &["store"]),

@@ -1,9 +1,10 @@
 //! A RocksDB database of named column families.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rocksdb::checkpoint::Checkpoint;
-use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, IteratorMode, WriteBatch};
+use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, IteratorMode, Options, WriteBatch};
 
 use super::error::StateError;
 use super::options::DatabaseOptions;
@@ -16,6 +17,10 @@ pub type Pair = (Box<[u8]>, Box<[u8]>);
 pub struct Database {
     db: DB,
     path: PathBuf,
+    /// For what is made later: column families and tables.
+    options: Options,
+    /// Names of the column families that are open; the binding does not tell.
+    names: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Database {
@@ -30,12 +35,35 @@ impl Database {
     /// # Errors
     /// When it is not there (and may not be made), is open elsewhere, lacks one of the families, or is damaged.
     pub fn open(path: &Path, families: &[&str], options: &DatabaseOptions) -> Result<Self, StateError> {
+        let families = families.iter().map(|name| (*name, options.to_rocksdb()));
+        Self::open_families(path, families.collect(), options)
+    }
+
+    /// As [`Database::open`], with options of the column families' own.
+    pub(super) fn open_families(
+        path: &Path,
+        families: Vec<(&str, Options)>,
+        options: &DatabaseOptions,
+    ) -> Result<Self, StateError> {
         if !options.create {
             must_exist(path)?;
         }
         mount_answers(path)?;
-        let db = DB::open_cf_descriptors(&options.to_rocksdb(), path, descriptors(families, options));
-        db.map(|db| Self { db, path: path.to_owned() }).map_err(|e| StateError::rocksdb("open", path, e))
+        let families = descriptors(families, options);
+        let names = families.iter().map(|f| f.name().to_owned()).collect();
+        let db = DB::open_cf_descriptors(&options.to_rocksdb(), path, families);
+        Self::opened(db, "open", path, options, names)
+    }
+
+    fn opened(
+        db: Result<DB, rocksdb::Error>,
+        action: &'static str,
+        path: &Path,
+        options: &DatabaseOptions,
+        names: BTreeSet<String>,
+    ) -> Result<Self, StateError> {
+        let db = db.map_err(|e| StateError::rocksdb(action, path, e))?;
+        Ok(Self { db, path: path.to_owned(), options: options.to_rocksdb(), names })
     }
 
     /// Opens a database to read it, as it is now: nothing is written, and no lock is taken. Some of its column families may be
@@ -48,9 +76,10 @@ impl Database {
         mount_answers(path)?;
         // Complete checkpoints may bring a WAL along; RocksDB replays it in memory.
         let fail_on_wal = false;
-        let families = descriptors(families, options);
+        let families = descriptors(families.iter().map(|name| (*name, options.to_rocksdb())).collect(), options);
+        let names = families.iter().map(|f| f.name().to_owned()).collect();
         let db = DB::open_cf_descriptors_read_only(&options.to_rocksdb(), path, families, fail_on_wal);
-        db.map(|db| Self { db, path: path.to_owned() }).map_err(|e| StateError::rocksdb("open read-only", path, e))
+        Self::opened(db, "open read-only", path, options, names)
     }
 
     /// Names of the column families of a database that need not be open.
@@ -142,12 +171,11 @@ fn mount_answers(path: &Path) -> Result<(), StateError> {
     }
 }
 
-fn descriptors(families: &[&str], options: &DatabaseOptions) -> Vec<ColumnFamilyDescriptor> {
-    let mut names = families.to_vec();
-    if !names.contains(&"default") {
-        names.push("default");
+fn descriptors(mut families: Vec<(&str, Options)>, options: &DatabaseOptions) -> Vec<ColumnFamilyDescriptor> {
+    if !families.iter().any(|(name, _)| *name == "default") {
+        families.push(("default", options.to_rocksdb()));
     }
-    names.into_iter().map(|name| ColumnFamilyDescriptor::new(name, options.to_rocksdb())).collect()
+    families.into_iter().map(|(name, options)| ColumnFamilyDescriptor::new(name, options)).collect()
 }
 
 /// Writes that happen together or not at all.
@@ -187,6 +215,24 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// Appends an element to a key's list: a comma, where it has elements already, and the bytes.
+    ///
+    /// # Errors
+    /// When the family was not opened.
+    pub fn append(&mut self, family: &str, key: &[u8], element: &[u8]) -> Result<(), StateError> {
+        self.writes.merge_cf(self.database.family(family)?, key, element);
+        Ok(())
+    }
+
+    /// Writes it all, but not to RocksDB's log: a crash loses what has not become a table yet. For state that is then restored from a
+    /// checkpoint anyway.
+    ///
+    /// # Errors
+    /// When RocksDB cannot write; then nothing of it was written.
+    pub fn commit_unlogged(self) -> Result<(), StateError> {
+        self.database.db.write_without_wal(self.writes).map_err(self.database.fail("write to"))
+    }
+
     /// Writes it all.
     ///
     /// # Errors
@@ -195,6 +241,9 @@ impl Batch<'_> {
         self.database.db.write(self.writes).map_err(self.database.fail("write to"))
     }
 }
+
+mod bulk;
+pub use bulk::SstWriter;
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::Kind;
+use crate::types::KeyGroupRange;
+use crate::types::number::NumberError;
 
 /// An error of a state backend.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +59,107 @@ pub enum StateError {
         /// The key, as far as it is text.
         key: String,
     },
+    /// Bytes that are not what the serializer writes.
+    #[error("cannot read a {what}: {problem}: the bytes are damaged or were written by another serializer")]
+    Decode {
+        /// What was read.
+        what: String,
+        /// What is wrong with the bytes.
+        problem: String,
+    },
+    /// An item that the serializer cannot write.
+    #[error("cannot write a {what}: {problem}")]
+    Encode {
+        /// What was written.
+        what: String,
+        /// What is wrong with the item.
+        problem: String,
+    },
+    /// Something that went wrong with one state of a backend.
+    #[error("state {state:?}: {source}")]
+    State {
+        /// The state's name.
+        state: String,
+        /// What went wrong.
+        source: Box<StateError>,
+    },
+    /// A state that is declared otherwise than it was before.
+    #[error(
+        "state {state:?} was stored as {old} and is now declared as {new}: {problem}; declare it as it was, or give it another name"
+    )]
+    Refused {
+        /// The state's name.
+        state: String,
+        /// As it was.
+        old: String,
+        /// As it is declared now.
+        new: String,
+        /// What does not go together.
+        problem: String,
+    },
+    /// A backend that is opened otherwise than it was made.
+    #[error("cannot open the keyed state in {}: {problem}", path.display())]
+    Backend {
+        /// The database's directory.
+        path: PathBuf,
+        /// What does not go together.
+        problem: String,
+    },
+    /// State of a key was asked for before a key was set.
+    #[error("state {state:?} has no current key: set_current_key comes first")]
+    NoKey {
+        /// The state's name.
+        state: String,
+    },
+    /// A key of another subtask.
+    #[error("the key belongs to key group {group}, and this backend has {range}: it was sent to the wrong subtask")]
+    WrongSubtask {
+        /// The key's group.
+        group: u32,
+        /// The backend's groups.
+        range: KeyGroupRange,
+    },
+    /// The backend was closed.
+    #[error("the state backend is closed")]
+    Closed,
+    /// A number that is out of its bounds.
+    #[error(transparent)]
+    Number(#[from] NumberError),
+    /// The kernel's generator gave nothing.
+    #[error("cannot make up an identity for the keyed state in {}: {source}", path.display())]
+    Identity {
+        /// The database's directory.
+        path: PathBuf,
+        /// The kernel's words.
+        source: std::io::Error,
+    },
+    /// A directory that is there already.
+    #[error("{} has a RocksDB database already: open it, or choose another directory", path.display())]
+    Exists {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
 impl StateError {
+    /// The same error, with the state that it happened to.
+    #[must_use]
+    pub fn of_state(self, state: &str) -> Self {
+        match self {
+            // These name it themselves, or have nothing to do with it.
+            Self::State { .. } | Self::Refused { .. } | Self::NoKey { .. } | Self::Closed => self,
+            source => Self::State { state: state.to_owned(), source: Box::new(source) },
+        }
+    }
+
+    pub(super) fn decode(what: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Decode { what: what.into(), problem: problem.into() }
+    }
+
+    pub(super) fn encode(what: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Encode { what: what.into(), problem: problem.into() }
+    }
+
     pub(super) fn rocksdb(action: &'static str, path: &Path, source: rocksdb::Error) -> Self {
         Self::RocksDb { action, path: path.to_owned(), source }
     }
@@ -70,6 +170,16 @@ impl StateError {
         match self {
             Self::RocksDb { source, .. } => kind_of(source),
             Self::Missing { .. } => Kind::NotFound,
+            Self::State { source, .. } => source.kind(),
+            Self::Decode { .. } => Kind::Damage,
+            Self::Exists { .. } | Self::Closed => Kind::Conflict,
+            Self::Identity { .. } => Kind::Resources,
+            Self::Encode { .. }
+            | Self::Refused { .. }
+            | Self::Backend { .. }
+            | Self::NoKey { .. }
+            | Self::WrongSubtask { .. }
+            | Self::Number(_) => Kind::Invalid,
             Self::MountAway { source, .. } => source.kind(),
             Self::NoFamily { .. } | Self::Overflow { .. } => Kind::Invalid,
             Self::NotACount { .. } => Kind::Damage,

@@ -1,5 +1,5 @@
-//! State backends. The first slice of the keyed one: a [`Database`] of named column families on RocksDB, whose own checkpoint is
-//! the sync phase of a snapshot, and [`Counters`] on top of it.
+//! State backends: [`keyed`] state on RocksDB, [`operator`] state in memory, and the [`serializer`]s of both. Below them a [`Database`] of
+//! named column families, whose own checkpoint is the sync phase of a snapshot, and [`Counters`] on top of it.
 //!
 //! - Options come from the caller and from [`DatabaseOptions`]; an OPTIONS file is never read: one that came out of a
 //!   store could name other paths.
@@ -9,9 +9,14 @@
 mod counters;
 mod database;
 mod error;
+pub mod keyed;
+pub mod operator;
 mod options;
+pub mod serializer;
 
 pub use counters::{Counters, decode_count};
-pub use database::{Batch, Database, Pair};
+pub use database::{Batch, Database, Pair, SstWriter};
 pub use error::StateError;
+pub use keyed::{KeyedDescriptor, KeyedState, StateDescriptor};
+pub use operator::{OperatorStateDescriptor, OperatorStateSnapshot, RestoredOperatorState};
 pub use options::{Comparator, DatabaseOptions};

@@ -2,10 +2,16 @@
 
 use std::cmp::Ordering;
 
-use rocksdb::{BlockBasedOptions, DBCompressionType, InfoLogger, LogLevel, Options};
+use rocksdb::{BlockBasedOptions, DBCompressionType, InfoLogger, LogLevel, MergeOperands, Options};
 
 /// SSTs of this format are read by every RocksDB since 6.6, and so by the `ldb` of Debian 12.
 const TABLE_FORMAT: i32 = 5;
+
+/// Name of the operator that joins the elements of lists, as Flink's RocksDB and the `ldb` tool know it.
+const LIST_OPERATOR: &str = "stringappendtest";
+
+/// What stands between the elements of a list.
+pub(super) const DELIMITER: u8 = b',';
 
 /// An order of keys that is not that of their bytes. RocksDB opens a database only under the name that it was made with.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +58,8 @@ impl DatabaseOptions {
         options.set_target_file_size_base(self.table_size);
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_block_based_table_factory(&table);
+        // In every family: whoever opens a database need not know which of them are lists.
+        options.set_merge_operator_associative(LIST_OPERATOR, join);
         if let Some(Comparator { name, compare }) = self.comparator {
             options.set_comparator(name, Box::new(compare));
         }
@@ -65,4 +73,11 @@ impl DatabaseOptions {
         }));
         options
     }
+}
+
+/// A list's elements so far and those that were appended, with a delimiter between each two.
+#[allow(clippy::unnecessary_wraps)] // RocksDB's signature: nothing is what cannot be merged.
+fn join(_key: &[u8], before: Option<&[u8]>, appended: &MergeOperands) -> Option<Vec<u8>> {
+    let parts: Vec<&[u8]> = before.into_iter().chain(appended).collect();
+    Some(parts.join(&DELIMITER))
 }

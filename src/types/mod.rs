@@ -3,6 +3,7 @@
 pub mod digest;
 pub mod extent;
 pub mod key;
+pub mod key_group;
 pub mod name;
 pub mod number;
 pub mod progress;
@@ -13,8 +14,9 @@ pub mod uid;
 pub use digest::{Digest, Hasher};
 pub use extent::Extent;
 pub use key::{Key, KeyParts, Prefix, RecordKind};
+pub use key_group::{KeyGroupRange, default_max_parallelism, key_group_of};
 pub use name::{Name, NameError};
-pub use number::{CheckpointNumber, Epoch, KeyGroupRange};
+pub use number::{CheckpointNumber, Epoch};
 pub use progress::{Progress, Silent};
 pub use signing::{KeyRing, KeyRingError, Signature};
 pub use time::Utc;

@@ -1,4 +1,4 @@
-//! Numbers with a meaning: checkpoints, epochs, key groups.
+//! Numbers with a meaning: checkpoints and epochs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub struct Epoch(pub u64);
 /// A number or range out of bounds, or text that is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NumberError(String);
+pub struct NumberError(pub(super) String);
 
 impl CheckpointNumber {
     /// The first number of a job.
@@ -119,29 +119,6 @@ impl FromStr for CheckpointNumber {
         match parsed {
             Some(n) => Self::new(n),
             None => Err(NumberError(format!("{text:?} is not a checkpoint (chk-N, say chk-42)"))),
-        }
-    }
-}
-
-/// A range of key groups; both ends are inclusive, as in Flink.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct KeyGroupRange {
-    /// First key group.
-    pub first: u32,
-    /// Last key group.
-    pub last: u32,
-}
-
-impl KeyGroupRange {
-    /// Checks that the range is in order and below the largest parallelism.
-    ///
-    /// # Errors
-    /// When `first > last` or `last` is out of bounds.
-    pub fn new(first: u32, last: u32) -> Result<Self, NumberError> {
-        if first <= last && last < limits::PARALLELISM {
-            Ok(Self { first, last })
-        } else {
-            Err(NumberError(format!("[{first}, {last}] is not a key-group range within 0..{}", limits::PARALLELISM)))
         }
     }
 }
