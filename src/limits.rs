@@ -196,3 +196,6 @@ pub const LOOKS: usize = 1000;
 
 /// Longest file that remembers an interrupted verification: 65 bytes for each of 16 million objects.
 pub const RESUME_LEN: u64 = 1 << 30;
+
+/// Aborted checkpoints whose barrier has not come that a subtask remembers one by one, as Flink does; what is older counts as aborted.
+pub const ABORTED_REMEMBERED: usize = 128;

@@ -18,6 +18,8 @@ pub mod pack;
 pub mod plan;
 pub mod scan;
 pub mod snapshot;
+#[cfg(feature = "rocksdb")]
+pub mod task;
 pub mod transfer;
 pub mod upload;
 

@@ -115,6 +115,15 @@ pub struct Uploaded {
     counts: Counts,
 }
 
+impl Uploaded {
+    /// Bytes of the directory, and bytes that were sent for it.
+    #[must_use]
+    pub fn sizes(&self) -> (u64, u64) {
+        let state = self.scan.files.iter().map(|f| f.stat.size).sum();
+        (state, self.counts.uploaded.load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
 /// Sends what a base has not of a directory's large files. The small ones go into the bundle, with whatever [`finish`] is given.
 ///
 /// # Errors

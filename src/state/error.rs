@@ -141,6 +141,8 @@ pub enum StateError {
     },
 }
 
+crate::error::into_public!(StateError);
+
 impl StateError {
     /// The same error, with the state that it happened to.
     #[must_use]
