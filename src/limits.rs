@@ -196,3 +196,7 @@ pub const LOOKS: usize = 1000;
 
 /// Longest file that remembers an interrupted verification: 65 bytes for each of 16 million objects.
 pub const RESUME_LEN: u64 = 1 << 30;
+
+/// Most partitions of one operator state in one subtask: each is a file of its own in the checkpoint, and a task manifest has room for
+/// [`FILES_PER_TASK`] files.
+pub const OPERATOR_PARTITIONS: usize = 1 << 16;
