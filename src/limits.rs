@@ -199,3 +199,6 @@ pub const RESUME_LEN: u64 = 1 << 30;
 
 /// Aborted checkpoints whose barrier has not come that a subtask remembers one by one, as Flink does; what is older counts as aborted.
 pub const ABORTED_REMEMBERED: usize = 128;
+/// Most partitions of one operator state in one subtask: each is a file of its own in the checkpoint, and a task manifest has room for
+/// [`FILES_PER_TASK`] files.
+pub const OPERATOR_PARTITIONS: usize = 1 << 16;

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::async_part::{AsyncPart, Durations, Ended, OperatorPart};
+use super::data::{Collector, Record, Rest};
 use super::environment::{Environment, OpenCheckpoint};
 use super::failure::{Collected, Failure, guarded};
-use super::data::{Collector, Record, Rest};
 use super::operator::{ChainedOperator, Produced, StreamOperator};
 use crate::engine::coordinator::{Notice, Trigger};
 use crate::error::{Error, Kind, Result};

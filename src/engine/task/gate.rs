@@ -118,7 +118,8 @@ impl GateSender {
     /// When the reader is gone.
     pub fn send(&self, element: Element) -> Result<()> {
         let shared = &self.shared;
-        let full = |s: &mut State| !s.closed && s.channels.get(self.channel).is_some_and(|c| c.queue.len() >= shared.capacity);
+        let full =
+            |s: &mut State| !s.closed && s.channels.get(self.channel).is_some_and(|c| c.queue.len() >= shared.capacity);
         let mut state = shared.changed.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return Err(gone("downstream"));
@@ -180,7 +181,8 @@ impl State {
             }
             let count = self.channels.len();
             let ready = (0..count).map(|i| (self.turn + i) % count.max(1));
-            let found = ready.into_iter().find(|i| self.channels.get(*i).is_some_and(|c| !c.blocked && !c.queue.is_empty()));
+            let found =
+                ready.into_iter().find(|i| self.channels.get(*i).is_some_and(|c| !c.blocked && !c.queue.is_empty()));
             let Some(at) = found else {
                 if self.channels.iter().any(|c| c.broken && !c.ended && c.queue.is_empty()) {
                     return Err(gone("upstream"));

@@ -23,9 +23,9 @@ pub mod run;
 pub mod runner;
 
 pub use chain::{Arrival, Barrier, Downstream, Subtask, Taken};
-pub use environment::{Environment, OpenCheckpoint};
-pub use local_state::LocalStateStore;
 pub use data::{Collector, Edge, Outputs, Record};
+pub use environment::{Environment, OpenCheckpoint};
 pub use gate::{Gate, GateSender, gate};
+pub use local_state::LocalStateStore;
 pub use operator::{ChainedOperator, Produced, SnapshotContext, StreamOperator};
 pub use run::{Ending, Input, Run};

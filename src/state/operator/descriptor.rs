@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::state::serializer::SerializerDescriptor;
+use crate::state::error::StateError;
+use crate::state::serializer::{Compatibility, SerializerDescriptor, compatible};
 
 /// How a state's elements are dealt out when it is restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,6 +46,35 @@ pub struct OperatorStateDescriptor {
     pub key: Option<SerializerDescriptor>,
 }
 
+impl OperatorStateDescriptor {
+    /// Checks that what was stored under this descriptor may be used as it is declared now.
+    ///
+    /// # Errors
+    /// When mode or serializers differ.
+    pub fn check(&self, declared: &Self) -> Result<(), StateError> {
+        let mut problems = Vec::new();
+        if self.mode != declared.mode {
+            problems.push(format!("{} state is not {} state", self.mode, declared.mode));
+        }
+        let keys = self.key.as_ref().zip(declared.key.as_ref());
+        let pairs = keys.map(|(old, new)| ("key", old, new)).into_iter();
+        for (what, old, new) in pairs.chain([("value", &self.value, &declared.value)]) {
+            if let Compatibility::Refused(words) = compatible(old, new) {
+                problems.push(format!("{what}: {words}"));
+            }
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(StateError::Refused {
+            state: self.name.clone(),
+            old: self.to_string(),
+            new: declared.to_string(),
+            problem: problems.join("; "),
+        })
+    }
+}
+
 impl fmt::Display for OperatorStateDescriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} state of ", self.mode)?;
@@ -55,13 +85,13 @@ impl fmt::Display for OperatorStateDescriptor {
     }
 }
 
-/// A state as it comes out of a checkpoint: a descriptor, and as many partitions as it says.
+/// A state as it comes out of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RestoredOperatorState {
-    /// What it is.
+pub struct RestoredOperatorState<P = Vec<u8>> {
+    /// What it is. How many partitions it claims to have does not matter here.
     pub descriptor: OperatorStateDescriptor,
-    /// The bytes of its partitions, in order.
-    pub partitions: Vec<Vec<u8>>,
+    /// Its partitions, in order: their bytes, or where to find them.
+    pub partitions: Vec<P>,
 }
 
 /// The operator state of one subtask at one moment. Nothing that is written later changes it.
