@@ -2,16 +2,35 @@
 //!
 //! [`KeyedBackend`] is what an operator works with; [`KeyedState`] is what the engine needs of it to take a snapshot, whatever its keys.
 
+mod backend;
+mod core;
 mod descriptor;
+mod encoding;
+mod handle;
+mod list;
+mod map;
+mod overlay;
+mod timers;
 mod ttl;
+mod value;
 
 use std::path::Path;
+use std::sync::Arc;
 
+pub use backend::{KeyedBackend, KeyedConfig};
 pub use descriptor::{Declaration, KeyedDescriptor, StateDescriptor, StateKind, TimeDomain};
+pub use encoding::{group_length, group_prefix};
+pub use list::ListState;
+pub use map::MapState;
+pub use timers::{Timer, Timers};
 pub use ttl::Ttl;
+pub use value::{Aggregate, AggregatingState, ReducingState, ValueState};
 
 use super::error::StateError;
 use crate::types::{KeyGroupRange, Uid};
+
+/// Tells the time in milliseconds; what lives for a time goes by it.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// A keyed backend as the engine sees it.
 pub trait KeyedState: Send {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::state::error::StateError;
+
 /// How long values live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ttl {
@@ -30,4 +32,15 @@ impl Ttl {
     pub fn expired(&self, used: u64, now: u64) -> bool {
         used.saturating_add(self.ms) <= now
     }
+}
+
+/// The time that stands in front of a value, and the value.
+pub(super) fn split(bytes: &[u8]) -> Result<(u64, &[u8]), StateError> {
+    let split = bytes.split_first_chunk::<8>().map(|(used, rest)| (u64::from_be_bytes(*used), rest));
+    split.ok_or_else(|| StateError::decode("value with a time to live", format!("it has {} bytes, not 8", bytes.len())))
+}
+
+/// The time that stands in front of a value.
+pub(super) fn used_at(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk::<8>().map(|used| u64::from_be_bytes(*used))
 }
