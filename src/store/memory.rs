@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -12,11 +13,22 @@ use super::{BlobSource, Store, StoreOptions};
 use crate::metrics::Counter;
 use crate::types::{Digest, Hasher};
 
+/// Whether a request fails: what is asked, and of which object.
+type Fault = Box<dyn Fn(&'static str, &str) -> bool + Send + Sync>;
+
 /// Objects in memory.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Memory {
     objects: Mutex<BTreeMap<String, Bytes>>,
     ignores_condition: bool,
+    fault: Mutex<Option<Fault>>,
+    uploaded: AtomicU64,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("objects", &self.objects().len()).finish_non_exhaustive()
+    }
 }
 
 impl Memory {
@@ -43,6 +55,26 @@ impl Memory {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on those requests fail of which this says so: `get`, `head`, `list`, `create`, `upload` or `delete`, and the key.
+    pub fn fail_when(&self, fault: impl Fn(&'static str, &str) -> bool + Send + Sync + 'static) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(fault));
+    }
+
+    /// Bytes of blobs that were uploaded, counted where they arrive.
+    #[must_use]
+    pub fn uploaded(&self) -> u64 {
+        self.uploaded.load(Ordering::Relaxed)
+    }
+
+    fn may(&self, what: &'static str, key: &str) -> Result<()> {
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if !fault.as_ref().is_some_and(|fails| fails(what, key)) {
+            return Ok(());
+        }
+        let (why, waited) = ("it was told to fail".to_owned(), std::time::Duration::ZERO);
+        Err(StoreError::Unavailable { what, object: object(key), why, waited })
+    }
+
     /// Puts any bytes under any key, as a stranger could.
     pub fn plant(&self, key: &str, body: impl Into<Bytes>) {
         self.objects().insert(key.to_owned(), body.into());
@@ -55,6 +87,7 @@ fn object(key: &str) -> String {
 
 impl Backend for Memory {
     fn get(&self, key: &str, max_len: u64) -> Result<Option<Bytes>> {
+        self.may("get", key)?;
         let found = self.objects().get(key).cloned();
         match found {
             Some(bytes) if bytes.len() as u64 > max_len => {
@@ -82,10 +115,12 @@ impl Backend for Memory {
     }
 
     fn head(&self, key: &str) -> Result<Option<u64>> {
+        self.may("head", key)?;
         Ok(self.objects().get(key).map(|b| b.len() as u64))
     }
 
     fn list(&self, directory: &str, after: Option<&str>, limit: usize) -> Result<Vec<RawListed>> {
+        self.may("list", directory)?;
         let below =
             |key: &str| directory.is_empty() || key.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
         let objects = self.objects();
@@ -94,6 +129,7 @@ impl Backend for Memory {
     }
 
     fn create(&self, key: &str, body: Bytes, _durable: bool) -> Result<Put> {
+        self.may("create", key)?;
         let mut objects = self.objects();
         if objects.contains_key(key) && !self.ignores_condition {
             return Ok(Put::Exists);
@@ -108,6 +144,7 @@ impl Backend for Memory {
     }
 
     fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()> {
+        self.may("upload", key)?;
         let body = match source {
             BlobSource::Bytes(bytes) => bytes.clone(),
             BlobSource::File(file, len) => {
@@ -119,6 +156,7 @@ impl Backend for Memory {
             }
         };
         sent.add(body.len() as u64);
+        self.uploaded.fetch_add(body.len() as u64, Ordering::Relaxed);
         self.objects().insert(key.to_owned(), body);
         Ok(())
     }
@@ -126,6 +164,7 @@ impl Backend for Memory {
     fn delete(&self, keys: &[&str]) -> Result<()> {
         let mut objects = self.objects();
         for key in keys {
+            self.may("delete", key)?;
             objects.remove(*key);
         }
         Ok(())

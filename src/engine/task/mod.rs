@@ -29,3 +29,6 @@ pub use gate::{Gate, GateSender, gate};
 pub use local_state::LocalStateStore;
 pub use operator::{ChainedOperator, Produced, SnapshotContext, StreamOperator};
 pub use run::{Ending, Input, Run};
+
+#[cfg(test)]
+mod tests;
