@@ -5,6 +5,7 @@
 //! epoch, its open numbers are decided.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::machine::Task;
@@ -83,6 +84,9 @@ pub struct Reign {
     plan: ReignPlan,
     aborted: Vec<CheckpointNumber>,
     restored: Option<Checkpoint>,
+    /// What was restored is no base any more: a newer one of this reign is, or it died. To name it all the same would cost a number at
+    /// every open.
+    passed: AtomicBool,
     recovered: Vec<Held>,
     /// Two coordinators with one cache would take each other's numbers for a dead process's.
     _lock: Option<FileLock>,
@@ -134,7 +138,8 @@ impl Reign {
         };
         let recovered = recovered(&plan, &listing, restored.as_ref());
         let (epoch, aborted) = (begun.epoch, begun.aborted);
-        Ok(Self { store, writer, epoch, plan, aborted, restored, recovered, _lock: None })
+        let passed = AtomicBool::new(false);
+        Ok(Self { store, writer, epoch, plan, aborted, restored, passed, recovered, _lock: None })
     }
 
     /// The store.
@@ -204,8 +209,8 @@ impl Reign {
     /// [`Kind::Fenced`] when a higher epoch rules: the number is aborted then. The store's.
     pub fn open(&self, kind: TriggerKind) -> Result<Opened> {
         let uids: Result<Vec<Uid>> = (0..limits::OPEN_TRIES).map(|_| fresh()).collect();
-        let restored_from =
-            self.restored.as_ref().map(|c| BaseRef { job: c.job.clone(), number: c.number, uid: c.uid });
+        let restored = self.restored.as_ref().filter(|_| !self.passed.load(Ordering::Relaxed));
+        let restored_from = restored.map(|c| BaseRef { job: c.job.clone(), number: c.number, uid: c.uid });
         let plan = OpenPlan {
             job: self.plan.job.clone(),
             uids: uids?,
@@ -216,7 +221,7 @@ impl Reign {
             kind: if kind.is_savepoint() { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint },
             // Several may be open at once, and tasks of other processes work for it: it is no dead process's.
             detached: true,
-            restored_from,
+            restored_from: restored_from.clone(),
             pinned: self.plan.pinned.clone(),
             opened_ms: now_ms(),
         };
@@ -229,6 +234,9 @@ impl Reign {
         for (n, why) in &opened.unreadable {
             log::warn!("{}/{n} cannot be believed and is not a base: {why}", self.plan.job);
         }
+        if kind != TriggerKind::Full && restored_from.is_some_and(|base| !opened.intent.bases.contains(&base)) {
+            self.passed.store(true, Ordering::Relaxed);
+        }
         Ok(opened)
     }
 
@@ -238,7 +246,10 @@ impl Reign {
     /// [`Kind::Fenced`] when a higher epoch's coordinator gave it up. Any other error may hide a yes: [`Reign::abort`] tells.
     pub fn complete(&self, number: CheckpointNumber) -> Result<Completed> {
         match driver::run(&self.store, Complete::new(self.plan.job.clone(), number, now_ms())) {
-            Ok(completed) => Ok(completed),
+            Ok(completed) => {
+                self.passed.store(true, Ordering::Relaxed);
+                Ok(completed)
+            }
             Err(e @ LifecycleError::Aborted { .. }) => {
                 self.look()?;
                 Err(e.into())

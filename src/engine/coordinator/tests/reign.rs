@@ -7,6 +7,7 @@ use super::{RIVAL, WRITER, ack_all, begin, completed, intent, job, n, plan, reas
 use crate::error::Kind;
 use crate::format::CheckpointKind;
 use crate::format::records::PinHolder;
+use crate::lifecycle::expire::Expire;
 use crate::lifecycle::hide::Hide;
 use crate::lifecycle::pin::Pin;
 use crate::lifecycle::{Catalog, PinRef, driver};
@@ -114,6 +115,28 @@ fn row11_uploads_of_a_failed_checkpoint_are_adopted_by_the_next() {
     // Not by another writer, who cannot know what the first one still sends.
     let other = begin(&store, RIVAL);
     assert_eq!(bases(&store, other.open(CHECKPOINT).unwrap().number), [1]);
+}
+
+#[test]
+fn row11_what_was_restored_is_a_base_until_a_newer_one_is() {
+    let store = Memory::store();
+    let first = begin(&store, WRITER);
+    taken(&first, CHECKPOINT);
+    taken(&first, CHECKPOINT);
+    let from = |number| Reign::begin_in(store.clone(), WRITER, plan(RestoreFrom::Checkpoint(job(), number))).unwrap();
+    let reign = from(n(1));
+    assert_eq!(bases(&store, reign.open(CHECKPOINT).unwrap().number), [2, 1]);
+    assert_eq!(taken(&reign, CHECKPOINT), n(4));
+    assert!(reign.expire(&own(1, CHECKPOINT)).unwrap());
+    // No number is lost to a base that is dead.
+    assert_eq!(taken(&reign, CHECKPOINT), n(5));
+    assert_eq!(bases(&store, n(5)), [4]);
+    // A person ends it before: one number is lost, and no more.
+    let reign = from(n(2));
+    driver::run(&store, Expire::new(job(), n(2), "by hand".to_owned())).unwrap();
+    let opened = reign.open(CHECKPOINT).unwrap().number;
+    assert_eq!((opened, completed(&store, n(6))), (n(7), Some(false)));
+    assert_eq!(reign.open(CHECKPOINT).unwrap().number, n(8));
 }
 
 #[test]

@@ -135,9 +135,10 @@ struct Counts {
     not_reached: usize,
 }
 
-fn stall_everywhere(fresh: impl Fn() -> Arc<dyn Backend>) -> Counts {
+/// Before every `step`th request.
+fn stall(step: usize, fresh: impl Fn() -> Arc<dyn Backend>) -> Counts {
     let mut counts = Counts::default();
-    for at in 0.. {
+    for at in (0..).step_by(step) {
         let inner = fresh();
         let plain = Store::from_backend(Arc::clone(&inner), "test://", StoreOptions::default());
         let stalling = Arc::new(Stalling { inner, left: AtomicUsize::new(usize::MAX), then: Mutex::new(None) });
@@ -178,7 +179,7 @@ fn stall_everywhere(fresh: impl Fn() -> Arc<dyn Backend>) -> Counts {
 
 #[test]
 fn row13_a_stalled_coordinator_publishes_nothing_after_a_take_over() {
-    let counts = stall_everywhere(|| Arc::new(Memory::new()));
+    let counts = stall(1, || Arc::new(Memory::new()));
     assert!(counts.nothing_more > 20 && counts.lost_one > 20, "{counts:?}");
     assert_eq!(counts.not_reached, 1);
 }
@@ -187,13 +188,13 @@ fn row13_a_stalled_coordinator_publishes_nothing_after_a_take_over() {
 fn row13_nor_on_a_disk() {
     let home = tempfile::tempdir().unwrap();
     let next = AtomicUsize::new(0);
-    let counts = stall_everywhere(|| {
+    let counts = stall(13, || {
         let path = home.path().join(next.fetch_add(1, Ordering::SeqCst).to_string());
         let store = Store::open(path.to_str().unwrap(), StoreOptions::default()).unwrap();
         store.create_root().unwrap();
         store.backend()
     });
-    assert!(counts.nothing_more > 20 && counts.lost_one > 20, "{counts:?}");
+    assert!(counts.nothing_more > 1 && counts.lost_one > 1, "{counts:?}");
     assert_eq!(counts.not_reached, 1);
 }
 
