@@ -300,11 +300,11 @@ impl Coordinator {
             Input::Opened { number, uid, timestamp_ms } => self.opened(number, uid, timestamp_ms),
             Input::OpenFailed { reason } => self.open_failed(&reason),
             Input::TriggerFailed { number, reason } | Input::CompleteFailed { number, reason } => {
-                self.give_up(number, reason, true);
+                self.give_up(number, &reason, true);
             }
             Input::Acked { number, task, report: _ } => self.acked(number, task),
             Input::Declined { number, task, reason } => self.declined(number, task, &reason),
-            Input::AbortedElsewhere { number, reason } => self.aborted_elsewhere(number, reason),
+            Input::AbortedElsewhere { number, reason } => self.aborted_elsewhere(number, &reason),
             Input::CompleteDone { number } => self.completed(number),
             Input::Aborted { number } => self.aborted(number),
             Input::AbortFailed { number } => self.abort_failed(number),
@@ -344,7 +344,7 @@ impl Coordinator {
             }
         }
         for (number, reason) in late {
-            self.give_up(number, reason, true);
+            self.give_up(number, &reason, true);
         }
     }
 
@@ -438,11 +438,11 @@ impl Coordinator {
         };
         if let Some(task) = self.finished.first() {
             let reason = format!("{} finished before it began", shown(task));
-            self.give_up(number, reason, false);
+            self.give_up(number, &reason, false);
         } else if of_now {
             self.actions.push(Action::Trigger(Trigger { number, uid, timestamp_ms, kind }));
         } else {
-            self.give_up(number, "nobody wants it any more".to_owned(), false);
+            self.give_up(number, "nobody wants it any more", false);
         }
     }
 
@@ -451,7 +451,7 @@ impl Coordinator {
         let reason = format!("no checkpoint could be opened: {reason}");
         self.not_published(wanted, &reason);
         if !wanted.kind.is_savepoint() {
-            self.count_failure(reason);
+            self.count_failure(&reason);
         }
     }
 
@@ -483,7 +483,7 @@ impl Coordinator {
     fn declined(&mut self, number: CheckpointNumber, task: Task, reason: &str) {
         let verdict = match self.pending.get(&number).map(|p| &p.phase) {
             _ if !self.tasks.contains(&task) => Verdict::Unexpected,
-            Some(Phase::Collecting) => return self.give_up(number, format!("{}: {reason}", shown(&task)), true),
+            Some(Phase::Collecting) => return self.give_up(number, &format!("{}: {reason}", shown(&task)), true),
             Some(Phase::Completing | Phase::Aborting { .. }) => Verdict::Late,
             None => self.unknown(number),
         };
@@ -491,27 +491,27 @@ impl Coordinator {
     }
 
     /// The store decided already: what is left is to tell the tasks.
-    fn aborted_elsewhere(&mut self, number: CheckpointNumber, reason: String) {
+    fn aborted_elsewhere(&mut self, number: CheckpointNumber, reason: &str) {
         let Some(p) = self.pending.get_mut(&number).filter(|p| p.phase == Phase::Collecting) else { return };
         let counts = !p.kind.is_savepoint();
-        p.phase = Phase::Aborting { reason: reason.clone(), again_at: u64::MAX };
+        p.phase = Phase::Aborting { reason: reason.to_owned(), again_at: u64::MAX };
         self.aborted(number);
         if counts {
-            self.count_failure(format!("{number}: {reason}"));
+            self.count_failure(&format!("{number}: {reason}"));
         }
     }
 
     /// Begins to give a number up. Whoever waits for it is answered when the store has decided.
-    fn give_up(&mut self, number: CheckpointNumber, reason: String, counts: bool) {
+    fn give_up(&mut self, number: CheckpointNumber, reason: &str, counts: bool) {
         let Some(p) = self.pending.get_mut(&number) else { return };
         if matches!(p.phase, Phase::Aborting { .. }) {
             return;
         }
         let counts = counts && !p.kind.is_savepoint();
-        p.phase = Phase::Aborting { reason: reason.clone(), again_at: self.now.saturating_add(RETRY_MS) };
-        self.actions.push(Action::Abort { number, reason: reason.clone() });
+        p.phase = Phase::Aborting { reason: reason.to_owned(), again_at: self.now.saturating_add(RETRY_MS) };
+        self.actions.push(Action::Abort { number, reason: reason.to_owned() });
         if counts {
-            self.count_failure(format!("{number}: {reason}"));
+            self.count_failure(&format!("{number}: {reason}"));
         }
     }
 
@@ -520,11 +520,11 @@ impl Coordinator {
         let collecting = |(n, p): (&CheckpointNumber, &Pending)| (p.phase == Phase::Collecting).then_some(*n);
         let numbers: Vec<_> = self.pending.iter().filter_map(collecting).collect();
         for number in numbers {
-            self.give_up(number, reason.to_owned(), false);
+            self.give_up(number, reason, false);
         }
     }
 
-    fn count_failure(&mut self, reason: String) {
+    fn count_failure(&mut self, reason: &str) {
         self.failures = self.failures.saturating_add(1);
         if self.failures > self.settings.tolerable_failures {
             let failures = self.failures;
@@ -556,7 +556,7 @@ impl Coordinator {
             };
             let older: Vec<_> = self.pending.iter().filter_map(older).collect();
             for n in older {
-                self.give_up(n, format!("{number} completed before it"), false);
+                self.give_up(n, &format!("{number} completed before it"), false);
             }
         }
         self.actions.push(Action::NotifyComplete(number));
@@ -614,7 +614,7 @@ impl Coordinator {
             .map(|(n, _)| *n)
             .collect();
         for number in waiting {
-            self.give_up(number, format!("{} finished before its snapshot", shown(&task)), false);
+            self.give_up(number, &format!("{} finished before its snapshot", shown(&task)), false);
         }
         self.finished.insert(task);
         self.empty_queue("some of the job's tasks have finished");
