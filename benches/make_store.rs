@@ -60,6 +60,7 @@ impl Store<'_> {
             kind: CheckpointKind::Checkpoint,
             detached: false,
             opened_ms: n,
+            stop: false,
         };
         self.record(&Key::intent(&self.job, number(n)), &intent)?;
         let mut task = TaskManifest {

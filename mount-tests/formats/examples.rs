@@ -175,6 +175,7 @@ pub fn intent() -> (Key, Intent) {
         kind: CheckpointKind::Checkpoint,
         detached: false,
         opened_ms: NOON,
+        stop: false,
     };
     (Key::intent(&job(), number(42)), record)
 }

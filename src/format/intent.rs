@@ -56,6 +56,9 @@ pub struct Intent {
     pub detached: bool,
     /// Milliseconds since 1970 by the writer's clock. Told to people; nothing is decided by it.
     pub opened_ms: u64,
+    /// A savepoint that the job ends with: tasks that find this intent send nothing after its barrier.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stop: bool,
 }
 
 impl Record for Intent {
@@ -78,6 +81,9 @@ impl Record for Intent {
         }
         if self.expected.is_empty() || self.expected.len() > limits::OPERATORS {
             return Err(format!("{} expected operators (1 to {} may be)", self.expected.len(), limits::OPERATORS));
+        }
+        if self.stop && self.kind != CheckpointKind::Savepoint {
+            return Err("only a savepoint can end a job".to_owned());
         }
         let mut subtasks = 0usize;
         let mut seen = std::collections::HashSet::new();

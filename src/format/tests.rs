@@ -444,6 +444,7 @@ proptest! {
             kind: CheckpointKind::Savepoint,
             detached: true,
             opened_ms: ms,
+            stop: ms % 2 == 1,
         })?;
     }
 

@@ -100,6 +100,8 @@ enum GiveUp {
 #[derive(Debug, Clone)]
 pub struct Open {
     plan: OpenPlan,
+    full: bool,
+    stop: bool,
     phase: Phase,
     tries: u32,
     survey: Survey,
@@ -120,6 +122,8 @@ impl Open {
     pub fn new(plan: OpenPlan) -> Self {
         Self {
             plan,
+            full: false,
+            stop: false,
             phase: Phase::Begin,
             tries: 0,
             survey: Survey::default(),
@@ -133,6 +137,20 @@ impl Open {
             looked: BTreeMap::new(),
             base_floors: Vec::new(),
         }
+    }
+
+    /// Names no base, so that everything is uploaded anew.
+    #[must_use]
+    pub fn full(mut self) -> Self {
+        self.full = true;
+        self
+    }
+
+    /// Says in the intent that the job ends with it. Only a savepoint may.
+    #[must_use]
+    pub fn stopping(mut self) -> Self {
+        self.stop = true;
+        self
     }
 
     fn ask(&mut self, phase: Phase, requests: Vec<Request>) -> Step<Opened> {
@@ -304,7 +322,7 @@ impl Open {
         let candidates =
             self.completed.iter().map(|(b, _)| b).chain(&self.plan.restored_from).chain(&self.adopted).cloned();
         for base in candidates {
-            if !bases.iter().any(|b| b.uid == base.uid) {
+            if !self.full && !bases.iter().any(|b| b.uid == base.uid) {
                 bases.push(base);
             }
         }
@@ -317,6 +335,7 @@ impl Open {
             kind: self.plan.kind,
             detached: self.plan.detached,
             opened_ms: self.plan.opened_ms,
+            stop: self.stop,
         };
         let create = Request::Create(Key::intent(&job, number), tri!(write(&intent)));
         // The intent says what came of them. A further try begins afresh.

@@ -88,6 +88,16 @@ pub struct AckReport {
     pub async_ms: u64,
 }
 
+/// Longest reason in bytes that an outcome or a tombstone is given: enough for an error with its causes. A record may hold more, but
+/// is read by every snapshot.
+const REASON_LEN: usize = 4096;
+
+/// A reason that fits a record.
+pub(super) fn short(reason: &str) -> String {
+    let end = (0..=REASON_LEN.min(reason.len())).rev().find(|i| reason.is_char_boundary(*i)).unwrap_or(0);
+    reason.get(..end).unwrap_or_default().to_owned()
+}
+
 /// Names under which durations stand among a task manifest's properties.
 const DURATIONS: [&str; 4] = ["start_delay_ms", "alignment_ms", "sync_ms", "async_ms"];
 
