@@ -43,9 +43,23 @@ pub fn copy(
     target: &Path,
     progress: &dyn Progress,
 ) -> Result<CopyReport> {
+    Target::free(target)?;
+    let layout = Layout::of(session, checkpoint, subtasks)?;
+    copy_laid(session, &layout, target, progress)
+}
+
+/// The same for what is laid out already.
+///
+/// # Errors
+/// As [`copy`].
+pub(super) fn copy_laid(
+    session: &Session,
+    layout: &Layout,
+    target: &Path,
+    progress: &dyn Progress,
+) -> Result<CopyReport> {
     let begun = Instant::now();
     let free = Target::free(target)?;
-    let layout = Layout::of(session, checkpoint, subtasks)?;
     let (files, bytes) = layout.size();
     progress.plan(files, bytes);
     progress.phase("copy");
@@ -58,7 +72,7 @@ pub fn copy(
     let random = Uid::random().map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?;
     let staging_name = format!(".{}.restore-{random}", free.name);
     let staging = free.parent.create_sub(&staging_name, 0o700)?;
-    let filled = fill(session, &staging, &layout, progress).and_then(|()| free.publish(&staging_name));
+    let filled = fill(session, &staging, layout, progress).and_then(|()| free.publish(&staging_name));
     if let Err(e) = filled {
         gone::remove(staging.path());
         return Err(e);
@@ -159,7 +173,8 @@ pub(super) fn write_verified(
     out.sync_data().map_err(|e| disk(path, e))
 }
 
-fn copy_hashed(from: &File, to: &File, path: &Path) -> Result<crate::types::Digest> {
+/// Copies bytes and hashes them on their way.
+pub(super) fn copy_hashed(from: &File, to: &File, path: &Path) -> Result<crate::types::Digest> {
     let (mut from, mut to) = (from, to);
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; 1 << 20];

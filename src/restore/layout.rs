@@ -70,6 +70,29 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Lays out the RocksDB directory of one subtask and nothing else that it has: it becomes the restored directory.
+    #[cfg(feature = "rocksdb")]
+    pub(super) fn database(checkpoint: &Checkpoint, entry: &SubtaskEntry, manifest: &Arc<TaskManifest>) -> Self {
+        let mut layout = Self { files: Vec::new(), databases: Vec::new(), backends: Vec::new() };
+        let subtask = Path::new(checkpoint.job.as_str()).join(checkpoint.number.to_string());
+        let subtask = subtask.join(entry.operator.as_str()).join(entry.subtask.to_string());
+        for file in &manifest.files {
+            let Some(name) = file.path.db_file().filter(|n| *n != CLONE_MARK) else { continue };
+            let mounted = subtask.join(file.path.as_str());
+            layout.files.push(Laid {
+                manifest: Arc::clone(manifest),
+                file: file.clone(),
+                below: PathBuf::from(name),
+                mounted,
+            });
+        }
+        if manifest.file("db/CURRENT").is_some() {
+            layout.databases.push(PathBuf::new());
+            layout.backends.extend(manifest.backend.clone());
+        }
+        layout
+    }
+
     /// The databases below the restored directory, which may be one itself.
     pub(super) fn databases_in(&self, target: &Path) -> Vec<PathBuf> {
         let place = |below: &PathBuf| if below.as_os_str().is_empty() { target.to_owned() } else { target.join(below) };

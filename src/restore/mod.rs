@@ -4,6 +4,8 @@ pub mod clone;
 pub mod copy;
 pub mod doctor;
 pub mod inspect;
+#[cfg(feature = "rocksdb")]
+pub mod job;
 mod layout;
 pub mod select;
 mod target;

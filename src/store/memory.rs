@@ -79,6 +79,11 @@ impl Memory {
     pub fn plant(&self, key: &str, body: impl Into<Bytes>) {
         self.objects().insert(key.to_owned(), body.into());
     }
+
+    /// Takes an object away, as a stranger could.
+    pub fn remove(&self, key: &str) {
+        self.objects().remove(key);
+    }
 }
 
 fn object(key: &str) -> String {

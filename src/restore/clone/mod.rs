@@ -94,6 +94,32 @@ pub fn clone(
     request: &CloneRequest,
     progress: &dyn Progress,
 ) -> Result<CloneReport> {
+    Target::free(&request.directory)?;
+    let layout = Layout::of(session, checkpoint, subtasks)?;
+    clone_laid(session, checkpoint, &layout, request, progress)
+}
+
+/// The mount, when it is one of this store that answers and lets us in.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+#[cfg(feature = "rocksdb")]
+pub(super) fn mount_of(session: &Session, mount: &Path) -> Result<PathBuf> {
+    let us = Owner { uid: process::euid(), gid: process::egid(), give: false };
+    Ok(reach::mount_for(session, Some(mount), us)?.point)
+}
+
+/// The same for what is laid out already.
+///
+/// # Errors
+/// As [`clone`].
+pub(super) fn clone_laid(
+    session: &Session,
+    checkpoint: &Checkpoint,
+    layout: &Layout,
+    request: &CloneRequest,
+    progress: &dyn Progress,
+) -> Result<CloneReport> {
     let begun = Instant::now();
     session.ready_to_write()?;
     let target = Target::free(&request.directory)?;
@@ -103,20 +129,19 @@ pub fn clone(
         log::warn!("clones that are gone keep their pins for now: {e}");
     }
     progress.phase("plan");
-    let layout = Layout::of(session, checkpoint, subtasks)?;
     layout.fetch_bundles(session)?;
     let epoch = epoch_of(session, request.job.as_ref())?;
-    let mut half = half::Half::begin(session, checkpoint, &target, &layout, request.job.clone())?;
+    let mut half = half::Half::begin(session, checkpoint, &target, layout, request.job.clone())?;
     let staging = half.make(&target)?;
     let dirs = layout.directories();
     layout::make(&staging, &dirs)?;
-    let plan = plan::Plan::new(session, &layout, &staging, owner, request.mount.as_deref())?;
+    let plan = plan::Plan::new(session, layout, &staging, owner, request.mount.as_deref())?;
     half.pin(epoch)?;
     progress.phase("clone");
     let (files, bytes) = layout.size();
     progress.plan(files, bytes);
-    let built = build::build(session, &layout, &plan, &staging, owner, progress)?;
-    half.leave_marks(&staging, &layout, owner)?;
+    let built = build::build(session, layout, &plan, &staging, owner, progress)?;
+    half.leave_marks(&staging, layout, owner)?;
     owner.give_tree(&staging, &dirs)?;
     layout::sync(&staging, &dirs)?;
     target.publish(&half.name)?;
