@@ -63,7 +63,7 @@ pub struct SnapshotReport {
 }
 
 /// Milliseconds since 1970, for people.
-pub(super) fn now_ms() -> u64 {
+pub(in crate::engine) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

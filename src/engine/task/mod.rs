@@ -11,6 +11,7 @@
 pub mod async_part;
 pub mod chain;
 pub mod data;
+pub mod deploy;
 pub mod directory;
 pub mod environment;
 pub mod failure;
@@ -24,6 +25,7 @@ pub mod runner;
 
 pub use chain::{Arrival, Barrier, Downstream, Subtask, Taken};
 pub use data::{Collector, Edge, Outputs, Record};
+pub use deploy::{Deployment, Link, Surroundings, Vertex, expected};
 pub use environment::{Environment, OpenCheckpoint};
 pub use gate::{Gate, GateSender, gate};
 pub use local_state::LocalStateStore;
