@@ -19,6 +19,9 @@ pub struct Database {
     path: PathBuf,
     /// For what is made later: column families and tables.
     options: Options,
+    /// Of column families that were made later. RocksDB goes on using their compaction filters, and the binding does not keep them: they
+    /// must outlive `db`, and do, since they stand after it.
+    kept: Vec<Options>,
     /// Names of the column families that are open; the binding does not tell.
     names: BTreeSet<String>,
 }
@@ -63,7 +66,7 @@ impl Database {
         names: BTreeSet<String>,
     ) -> Result<Self, StateError> {
         let db = db.map_err(|e| StateError::rocksdb(action, path, e))?;
-        Ok(Self { db, path: path.to_owned(), options: options.to_rocksdb(), names })
+        Ok(Self { db, path: path.to_owned(), options: options.to_rocksdb(), kept: Vec::new(), names })
     }
 
     /// Opens a database to read it, as it is now: nothing is written, and no lock is taken. Some of its column families may be

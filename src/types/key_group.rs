@@ -131,3 +131,72 @@ pub fn default_max_parallelism(parallelism: u32) -> u32 {
     let wanted = parallelism.saturating_add(parallelism / 2).min(limits::PARALLELISM);
     wanted.next_power_of_two().clamp(128, limits::PARALLELISM)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row6_the_ranges_of_all_subtasks_touch_and_cover_every_group() {
+        for (max, largest) in [(1, 1), (7, 7), (128, 128), (200, 60), (32_768, 9)] {
+            for parallelism in 1..=largest {
+                let mut next = 0;
+                for index in 0..parallelism {
+                    let range = KeyGroupRange::of_subtask(max, parallelism, index).unwrap();
+                    assert_eq!(range.first, next, "{max} {parallelism} {index}");
+                    for group in [range.first, range.last] {
+                        assert_eq!(KeyGroupRange::subtask_of(max, parallelism, group).unwrap(), index);
+                        assert!(range.contains(group));
+                    }
+                    next = range.last + 1;
+                }
+                assert_eq!(next, max);
+            }
+        }
+        let range = |index| KeyGroupRange::of_subtask(128, 3, index).unwrap();
+        assert_eq!([range(0), range(1), range(2)].map(|r| (r.first, r.last)), [(0, 42), (43, 85), (86, 127)]);
+    }
+
+    #[test]
+    fn row6_ranges_are_refused_out_of_bounds() {
+        for (max, parallelism, index) in
+            [(0, 1, 0), (32_769, 1, 0), (128, 0, 0), (128, 129, 0), (128, 2, 2), (1, 1, u32::MAX)]
+        {
+            assert!(KeyGroupRange::of_subtask(max, parallelism, index).is_err(), "{max} {parallelism} {index}");
+        }
+        assert!(KeyGroupRange::subtask_of(128, 2, 128).is_err());
+        assert!(KeyGroupRange::of_subtask(32_768, 32_768, 32_767).is_ok());
+        assert!(KeyGroupRange::new(3, 2).is_err() && KeyGroupRange::new(0, 32_768).is_err());
+    }
+
+    #[test]
+    fn ranges_share_what_both_have() {
+        let range = |first, last| KeyGroupRange { first, last };
+        assert_eq!(range(0, 63).intersect(&range(43, 85)), Some(range(43, 63)));
+        assert_eq!(range(0, 63).intersect(&range(63, 63)), Some(range(63, 63)));
+        assert_eq!(range(0, 63).intersect(&range(64, 127)), None);
+        assert_eq!((range(43, 85).count(), range(5, 5).count()), (43, 1));
+        assert!(!range(43, 85).contains(42) && !range(43, 85).contains(86));
+        assert_eq!(range(3, 5).iter().collect::<Vec<_>>(), [3, 4, 5]);
+    }
+
+    #[test]
+    fn row6_key_groups_are_those_of_flink() {
+        // From checkpoints of Flink 2.3 with a largest parallelism of 128: keys of type `Long`, whose hash code is their value.
+        for (key, group) in [(4, 7), (6, 18), (8, 15), (9, 51), (1_000_008, 0), (2_000_028, 0), (3_000_013, 0)] {
+            assert_eq!(key_group_of(key, 128), group, "{key}");
+        }
+        for (hash, max) in [(i32::MIN, 128), (i32::MAX, 200), (-1, 1), (0, 0)] {
+            assert!(key_group_of(hash, max) < max.max(1), "{hash} {max}");
+        }
+    }
+
+    #[test]
+    fn row6_the_default_largest_parallelism_is_that_of_flink() {
+        let of =
+            [(1, 128), (85, 128), (86, 256), (170, 256), (171, 256), (172, 512), (20_000, 32_768), (u32::MAX, 32_768)];
+        for (parallelism, expected) in of {
+            assert_eq!(default_max_parallelism(parallelism), expected, "{parallelism}");
+        }
+    }
+}

@@ -13,12 +13,12 @@ impl Database {
     /// # Errors
     /// When there is one of that name, or RocksDB cannot write.
     pub fn create_family(&mut self, family: &str) -> Result<(), StateError> {
-        let options = self.options.clone();
-        self.create_family_with(family, &options)
+        self.create_family_with(family, self.options.clone())
     }
 
-    pub(in crate::state) fn create_family_with(&mut self, family: &str, options: &Options) -> Result<(), StateError> {
-        let made = self.db.create_cf(family, options);
+    pub(in crate::state) fn create_family_with(&mut self, family: &str, options: Options) -> Result<(), StateError> {
+        let made = self.db.create_cf(family, &options);
+        self.kept.push(options);
         made.map_err(|e| StateError::rocksdb("make a column family in", &self.path, e))?;
         self.names.insert(family.to_owned());
         Ok(())

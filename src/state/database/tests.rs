@@ -173,3 +173,90 @@ fn raise_default(db: &Database) {
     }
     batch.commit().unwrap();
 }
+
+fn keys(pairs: Vec<Pair>) -> Vec<Vec<u8>> {
+    pairs.into_iter().map(|(key, _)| key.into_vec()).collect()
+}
+
+#[test]
+fn ranges_are_read_and_removed_from_one_key_to_before_another() {
+    let scratch = Scratch::new("ranges");
+    let mut db = Database::open(&scratch.sub("live"), &["a"], &create()).unwrap();
+    db.create_family("b").unwrap();
+    assert!(db.has_family("b") && db.has_family("default") && !db.has_family("c"));
+    assert!(db.create_family("b").is_err(), "it is there");
+    for family in ["a", "b"] {
+        let mut batch = db.batch();
+        (0..10u8).for_each(|n| batch.put(family, &[n, 1], &[n]).unwrap());
+        batch.commit_unlogged().unwrap();
+    }
+    let range = |db: &Database, from: &[u8], to: Option<&[u8]>| {
+        keys(db.scan_range("a", from, to).unwrap().collect::<Result<_, _>>().unwrap())
+    };
+    assert_eq!(range(&db, &[2], Some(&[4])), [[2, 1], [3, 1]]);
+    assert_eq!(range(&db, &[2, 1], Some(&[3, 1])), [[2, 1]]);
+    assert_eq!(range(&db, &[8], None), [[8, 1], [9, 1]]);
+    db.delete_range("a", &[0], &[3]).unwrap();
+    db.delete_range("a", &[7], &[10]).unwrap();
+    assert_eq!(keys(all(&db, "a")), [[3, 1], [4, 1], [5, 1], [6, 1]]);
+    assert_eq!(all(&db, "b").len(), 10, "another family is not touched");
+    // Tables that lie wholly in the range go at once.
+    db.flush().unwrap();
+    db.compact("b").unwrap();
+    db.delete_files_in_range("b", &[0], &[5]).unwrap();
+    assert_eq!(all(&db, "b").len(), 10, "the table has keys outside of it");
+    db.delete_files_in_range("b", &[0], &[10]).unwrap();
+    assert_eq!(all(&db, "b").len(), 0);
+    assert!(matches!(db.delete_range("c", &[0], &[1]), Err(StateError::NoFamily { .. })));
+}
+
+#[test]
+fn tables_written_outside_are_taken_in() {
+    let scratch = Scratch::new("ingest");
+    let db = Database::open(&scratch.sub("live"), &["a"], &create()).unwrap();
+    let mut batch = db.batch();
+    batch.put("a", b"k1", b"old").unwrap();
+    batch.append("a", b"k2", b"1").unwrap();
+    batch.append("a", b"k2", b"2").unwrap();
+    batch.commit().unwrap();
+    let write = |name: &str, rows: &[(&[u8], &[u8])]| {
+        let mut table = db.sst_writer(&scratch.sub(name)).unwrap();
+        rows.iter().for_each(|(key, value)| table.put(key, value).unwrap());
+        assert!(table.put(b"", b"").is_err(), "it is not in order");
+        (table.finish().unwrap(), scratch.sub(name))
+    };
+    let (rows, first) = write("first.sst", &[(b"k1", b"new"), (b"k15", b"x")]);
+    let (_, second) = write("second.sst", &[(b"k3", b"y")]);
+    assert_eq!(rows, 2);
+    db.ingest("a", &[first.clone(), second.clone()], true).unwrap();
+    assert!(!first.exists() && !second.exists(), "moved");
+    let expected: [(&[u8], &[u8]); 4] = [(b"k1", b"new"), (b"k15", b"x"), (b"k2", b"1,2"), (b"k3", b"y")];
+    assert!(all(&db, "a").iter().map(|(k, v)| (&**k, &**v)).eq(expected));
+    let (_, third) = write("third.sst", &[(b"k4", b"z")]);
+    db.ingest("a", std::slice::from_ref(&third), false).unwrap();
+    assert!(third.exists(), "not moved");
+    assert_eq!(db.sst_writer(&scratch.sub("empty.sst")).unwrap().finish().unwrap(), 0);
+    db.ingest("a", &[], true).unwrap();
+    std::fs::write(scratch.sub("no.sst"), b"no table").unwrap();
+    assert!(db.ingest("a", &[scratch.sub("no.sst")], false).is_err());
+    assert_eq!(all(&db, "a").len(), 5);
+}
+
+#[test]
+fn appended_elements_are_joined_wherever_they_lie() {
+    let scratch = Scratch::new("append");
+    let db = Database::open(&scratch.sub("live"), &["l"], &create()).unwrap();
+    for element in [&b"a"[..], b"b,b", b"c"] {
+        let mut batch = db.batch();
+        batch.append("l", b"k", element).unwrap();
+        batch.commit_unlogged().unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(db.get("l", b"k").unwrap().unwrap(), b"a,b,b,c");
+    db.compact("l").unwrap();
+    assert_eq!(db.get("l", b"k").unwrap().unwrap(), b"a,b,b,c");
+    drop(db);
+    // Whoever opens it needs not know that it is a list.
+    let db = Database::open_read_only(&scratch.sub("live"), &["l"], &DatabaseOptions::default()).unwrap();
+    assert_eq!(all(&db, "l").len(), 1);
+}

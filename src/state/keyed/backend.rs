@@ -115,6 +115,18 @@ impl<K: KeySerializer> KeyedBackend<K> {
         Ok(())
     }
 
+    /// Compacts all states.
+    #[cfg(test)]
+    pub(super) fn compact(&self) {
+        lock(&self.core).compact().unwrap();
+    }
+
+    /// Bytes that RocksDB does not have yet.
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> usize {
+        lock(&self.core).pending
+    }
+
     fn handle<N: Serializer, V: Serializer>(
         &self,
         declared: &Declaration<N, V>,

@@ -33,7 +33,7 @@ pub(super) struct Core {
     pub(super) key: Option<EncodedKey>,
     pub(super) clock: Clock,
     /// Bytes in all overlays.
-    pending: usize,
+    pub(super) pending: usize,
 }
 
 /// A state.
@@ -107,7 +107,7 @@ impl Core {
             return Err(StateError::Backend { path: database.path().to_owned(), problem });
         }
         let slot = Slot::new(declared, self.descriptor.range.count(), None);
-        database.create_family_with(&family, &slot.options(&self.options, &self.clock))?;
+        database.create_family_with(&family, slot.options(&self.options, &self.clock))?;
         self.slots.push(slot);
         Ok(self.slots.len() - 1)
     }
@@ -197,6 +197,11 @@ impl Core {
         let wrong = StateError::WrongSubtask { group, range: self.descriptor.range };
         let bounds = &mut self.slots.get_mut(id).ok_or(StateError::Closed)?.bounds;
         index.and_then(|i| bounds.get_mut(i)).ok_or(wrong)
+    }
+
+    #[cfg(test)]
+    pub(super) fn compact(&self) -> Result<(), StateError> {
+        self.slots.iter().try_for_each(|slot| self.database()?.compact(&slot.family))
     }
 
     pub(super) fn close(&mut self) {

@@ -118,13 +118,16 @@ pub(super) fn order_of(timestamp: i64) -> [u8; 8] {
     (timestamp ^ i64::MIN).to_be_bytes()
 }
 
+/// What a row is of: key, namespace, and of a map what its own key is in bytes.
+pub(super) type Row<'a, K, N> = (<K as Serializer>::Item, <N as Serializer>::Item, &'a [u8]);
+
 /// The key and the namespace of a row; what is left of it is a map's own key.
 pub(super) fn read_row<'a, K: Serializer, N: Serializer>(
     mut row: &'a [u8],
     max_parallelism: u32,
     keys: &K,
     namespaces: &N,
-) -> Result<(K::Item, N::Item, &'a [u8]), StateError> {
+) -> Result<Row<'a, K, N>, StateError> {
     let row = &mut row;
     skip_group(row, max_parallelism)?;
     let before = row.len();

@@ -120,7 +120,7 @@ impl<N: Serializer, V: Serializer> ListState<N, V> {
         let element = |item| {
             let bytes = self.handle.value(Vec::new(), &self.value, item)?;
             // A list of one such element could not be told from an empty one.
-            let empty = bytes.is_empty().then(|| StateError::encode("element of a list", "it has no bytes"));
+            let empty = bytes.is_empty().then(|| StateError::encode("list's element", "it has no bytes"));
             empty.map_or(Ok(bytes), |e| self.handle.with(|_, _| Err(e)))
         };
         let elements = items.iter().map(element).collect::<Result<Vec<_>, _>>()?;

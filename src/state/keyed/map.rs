@@ -6,7 +6,7 @@ use super::encoding::after_prefix;
 use super::handle::{Handle, strip};
 use super::ttl;
 use crate::state::error::StateError;
-use crate::state::serializer::{Serializer, from_bytes};
+use crate::state::serializer::{Entries, Serializer, from_bytes};
 
 /// What a value of a map begins with in Flink's format: it is not null.
 pub(super) const NOT_NULL: &[u8] = &[0];
@@ -55,7 +55,7 @@ impl<N: Serializer, U: Serializer, V: Serializer> MapState<N, U, V> {
     ///
     /// # Errors
     /// When no key is set, something is damaged, or RocksDB cannot read.
-    pub fn entries(&self, namespace: &N::Item) -> Result<Vec<(U::Item, V::Item)>, StateError> {
+    pub fn entries(&self, namespace: &N::Item) -> Result<Entries<U, V>, StateError> {
         let prefix = self.handle.row(namespace)?;
         self.handle.with(|core, id| {
             let now = (core.clock)();

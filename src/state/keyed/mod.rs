@@ -22,7 +22,7 @@ pub use descriptor::{Declaration, KeyedDescriptor, StateDescriptor, StateKind, T
 pub use encoding::{group_length, group_prefix};
 pub use list::ListState;
 pub use map::MapState;
-pub use timers::{Timer, Timers};
+pub use timers::{Due, Timer, Timers};
 pub use ttl::Ttl;
 pub use value::{Aggregate, AggregatingState, ReducingState, ValueState};
 
@@ -61,3 +61,6 @@ pub trait KeyedState: Send {
     /// Closes the database. What is asked of it later fails; closing it again does nothing.
     fn close(&mut self);
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,9 @@ pub struct Timer<K, N> {
     pub namespace: N,
 }
 
+/// Timers that were due.
+pub type Due<K, N> = Vec<Timer<<K as Serializer>::Item, <N as Serializer>::Item>>;
+
 /// Timers of one clock under one name.
 #[derive(Clone)]
 pub struct Timers<K, N> {
@@ -59,7 +62,7 @@ impl<K: Serializer, N: Serializer> Timers<K, N> {
     ///
     /// # Errors
     /// When a row is damaged, or RocksDB cannot read or write; then some may be taken already, and the task must fail.
-    pub fn pop_until(&self, time: i64) -> Result<Vec<Timer<K::Item, N::Item>>, StateError> {
+    pub fn pop_until(&self, time: i64) -> Result<Due<K, N>, StateError> {
         let rows = self.handle.with(|core, id| {
             let mut rows = Vec::new();
             for group in core.descriptor.range.iter() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::backend::{Content, States, check_count, lock};
 use super::map::check_length;
 use crate::state::error::StateError;
-use crate::state::serializer::{Serializer, from_bytes, to_bytes};
+use crate::state::serializer::{Entries, Serializer, from_bytes, to_bytes};
 
 /// List state of an operator, split or union.
 #[derive(Debug, Clone)]
@@ -140,7 +140,7 @@ impl<K: Serializer, V: Serializer> BroadcastState<K, V> {
     ///
     /// # Errors
     /// When one is damaged.
-    pub fn entries(&self) -> Result<Vec<(K::Item, V::Item)>, StateError> {
+    pub fn entries(&self) -> Result<Entries<K, V>, StateError> {
         self.entries_of(|entries| {
             let item = |(key, value): (&Vec<u8>, &Arc<[u8]>)| {
                 Ok((from_bytes(&self.key, key)?, from_bytes(&self.value, value)?))

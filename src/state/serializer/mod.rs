@@ -49,6 +49,9 @@ pub trait KeySerializer: Serializer {
     fn hash(&self, item: &Self::Item) -> i32;
 }
 
+/// Pairs of what two serializers write.
+pub type Entries<K, V> = Vec<(<K as Serializer>::Item, <V as Serializer>::Item)>;
+
 /// An item's bytes.
 ///
 /// # Errors
@@ -92,3 +95,6 @@ fn take_slice<'a>(what: &str, bytes: &mut &'a [u8], length: usize) -> Result<&'a
         None => Err(StateError::decode(what, format!("it has {length} bytes, and {} are left", bytes.len()))),
     }
 }
+
+#[cfg(test)]
+mod tests;
