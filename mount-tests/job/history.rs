@@ -46,7 +46,7 @@ impl Dice {
 }
 
 /// Events of each partition.
-const LENGTH: i64 = 400;
+const LENGTH: i64 = 1_000;
 /// Lives with bad luck; from then on the sun shines.
 const UNLUCKY: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ pub fn run(seed: u64) -> Counts {
     let mut counts = Counts::new();
     let world = Arc::new(World::new(seed, LENGTH));
     let settings = CoordinatorSettings {
-        interval_ms: 10 + dice.roll(40),
+        interval_ms: 5 + dice.roll(30),
         min_pause_ms: dice.roll(3) * 5,
         timeout_ms: 10_000,
         max_concurrent: 1 + dice.roll(2) as usize,
@@ -139,20 +139,20 @@ fn live(
         if !unlucky {
             continue;
         }
-        match dice.roll(16) {
-            0 => {
+        match dice.roll(40) {
+            0 | 1 => {
                 count("task killed");
                 life.deployment.kill_one(dice.roll(life.deployment.len() as u64) as usize);
             }
-            1 => {
+            2 => {
                 count("all killed");
                 life.deployment.kill();
             }
-            2 => {
+            3 => {
                 count("coordinator halted");
                 life.control.halt();
             }
-            3 | 4 => {
+            4..=8 => {
                 count("store away");
                 let (what, every) =
                     (["upload", "create", "get", "list", "head"][dice.roll(5) as usize], 1 + dice.roll(3));
@@ -161,19 +161,19 @@ fn live(
                 std::thread::sleep(Duration::from_millis(dice.roll(40)));
                 world.memory.fail_when(|_, _| false);
             }
-            5 | 6 => {
+            9..=12 => {
                 count("hook failed");
                 world.weather.hooks_fail.fetch_add(1 + dice.roll(3), Ordering::SeqCst);
             }
-            7 => {
+            13 | 14 => {
                 count("savepoint");
                 drop(life.control.take(TriggerKind::Savepoint { stop: false }));
             }
-            8 => {
+            15 | 16 => {
                 count("full checkpoint");
                 drop(life.control.take(TriggerKind::Full));
             }
-            9 | 10 => {
+            17..=22 => {
                 count("sweep");
                 let options = GcOptions { every_number: dice.roll(2) == 0, ..GcOptions::default() };
                 let plan = gc::plan(&world.session, SweepOptions::default(), &Silent);

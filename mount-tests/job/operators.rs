@@ -77,7 +77,7 @@ impl StreamOperator for Source {
             // Timestamps lie at most 15 ms after three times the offset.
             let low = self.at.values().min().copied().unwrap_or_default();
             output.watermark(low * 3 - 1)?;
-            std::thread::sleep(std::time::Duration::from_micros(300));
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         Ok(Produced::Some)
     }
