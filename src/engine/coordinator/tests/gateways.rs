@@ -223,7 +223,10 @@ fn row13_the_end_of_a_reign_is_heard_and_fences_no_successor() {
     assert_eq!(hosts.orders(), [Order::Trigger(last)]);
     ack_all(&hosts.store, last.number);
     hosts.reign.complete(last.number).unwrap();
+    let left_open = hosts.reign.open(CHECKPOINT).unwrap().number;
     hosts.gateway.stop().unwrap();
+    // Nobody has given it up yet, and it is nothing for a task of a later reign.
+    assert_eq!((completed(&hosts.store, left_open), side(&hosts.store, 2).poll().unwrap()), (None, vec![]));
     assert_eq!(hosts.orders(), [complete(last.number.get()), Order::Stop], "the notice is not lost in the end");
     assert_eq!(hosts.reign.look().unwrap_err().kind(), Kind::Fenced);
     let next = begin(&hosts.store, RIVAL);

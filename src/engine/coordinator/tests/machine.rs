@@ -98,6 +98,10 @@ fn row11_triggers_at_the_intervals_own_rate() {
     assert_eq!(m.next_tick(), Some(500));
     assert_eq!(m.step(Input::Tick(499)), []);
     assert_eq!(m.step(Input::Tick(500)), [Action::Open(CHECKPOINT)]);
+    let mut late = coordinator(CoordinatorSettings { max_concurrent: 9, ..periodic() });
+    late.step(Input::Tick(130));
+    late.step(opened(1));
+    assert_eq!(late.next_tick(), Some(200), "a late one does not move those after it");
     // A clock that goes back changes nothing.
     assert_eq!(m.step(Input::Tick(3)), []);
     assert_eq!(coordinator(settings()).next_tick(), None, "without an interval only when asked");

@@ -1,23 +1,28 @@
 //! The loop, with tasks in threads: over channels, and over a store alone.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::super::gateway::{Gateway, TaskSide};
 use super::super::local::LocalGateway;
 use super::super::machine::{Coordinator, Input};
-use super::super::message::{AckReport, Notice, Order, TriggerKind};
+use super::super::message::Notice::{Complete, Subsumed};
+use super::super::message::{AckReport, Notice, Order, TaskEvent, Trigger, TriggerKind};
 use super::super::reign::Reign;
 use super::super::run::{Control, RunEnd, control, run};
 use super::super::settings::CoordinatorSettings;
 use super::super::stored::{StoredGateway, StoredTask};
-use super::{RIVAL, Task, WRITER, begin, completed, job, n, reason, settings, store_ack, task, tasks};
-use crate::error::Kind;
+use super::{RIVAL, Task, WRITER, begin, completed, intent, job, n, reason, settings, store_ack, task, tasks};
+use crate::error::{Error, Kind};
 use crate::lifecycle::Catalog;
+use crate::metrics::Counter;
 use crate::store::memory::Memory;
-use crate::store::{Store, StoreOptions};
-use crate::types::{CheckpointNumber, Epoch};
+use crate::store::{Backend, BlobSource, Put, RawListed, Sink, Store, StoreError, StoreOptions};
+use crate::types::{CheckpointNumber, Digest, Epoch};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CHECKPOINT: TriggerKind = TriggerKind::Checkpoint;
@@ -123,7 +128,6 @@ fn row11_a_job_runs_is_asked_for_savepoints_and_stops_with_one() {
         assert!(control.take(CHECKPOINT).wait(PATIENCE).is_err());
     });
     assert!(matches!(end, RunEnd::Stopped), "{end:?}");
-    use Notice::{Complete, Subsumed};
     for heard in heard {
         let told = [Complete(n(1)), Complete(n(2)), Complete(n(3)), Subsumed(n(1)), Complete(n(4))];
         assert_eq!(notices(&heard), told);
@@ -203,6 +207,144 @@ fn row11_a_task_that_dies_ends_the_run_with_nothing_left_open() {
     assert!(heard.iter().all(|h| h.last() == Some(&Order::Stop)));
     assert_eq!(reason(&store, n(2)), "count/0 failed: killed");
     assert_eq!(begin(&store, WRITER).restored().map(|c| c.number), Some(n(1)));
+}
+
+/// A gateway that loses every notice.
+struct Forgetful(LocalGateway);
+
+impl Gateway for Forgetful {
+    fn trigger(&self, trigger: &Trigger) -> Result<(), Error> {
+        self.0.trigger(trigger)
+    }
+
+    fn notify(&self, _: &Notice) -> Result<(), Error> {
+        Err(Error::new(Kind::Unavailable, "lost"))
+    }
+
+    fn stop(&self) -> Result<(), Error> {
+        self.0.stop()
+    }
+
+    fn poll(&self, wait: Duration) -> Result<Vec<TaskEvent>, Error> {
+        self.0.poll(wait)
+    }
+}
+
+#[test]
+fn row11_a_lost_notice_costs_nothing() {
+    let store = Memory::store();
+    let reign = begin(&store, WRITER);
+    let (gateway, sides) = LocalGateway::new(3);
+    let behaviour = acks();
+    std::thread::scope(|scope| {
+        let (store, behaviour) = (&store, &behaviour);
+        for (side, of) in sides.into_iter().zip(tasks()) {
+            scope.spawn(move || {
+                let heard = work(store, &of, side, behaviour);
+                assert_eq!(notices(&heard), []);
+            });
+        }
+        let (end, _) = coordinate(&reign, &Forgetful(gateway), untimed(), |control| {
+            assert_eq!(control.take(CHECKPOINT).wait(PATIENCE).unwrap(), n(1));
+            assert_eq!(control.take(CHECKPOINT).wait(PATIENCE).unwrap(), n(2));
+            control.cancel();
+        });
+        assert!(matches!(end, RunEnd::Stopped), "{end:?}");
+    });
+    // The second one took from the first what it had.
+    assert_eq!(intent(&store, n(2)).bases.iter().map(|b| b.number).collect::<Vec<_>>(), [n(1)]);
+}
+
+/// A store that goes away right after it said yes to the first outcome, before anybody hears it.
+struct Leaving {
+    inner: Arc<dyn Backend>,
+    gone: AtomicBool,
+    once: AtomicBool,
+}
+
+impl std::fmt::Debug for Leaving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Leaving")
+    }
+}
+
+impl Leaving {
+    fn there(&self, key: &str) -> Result<(), StoreError> {
+        if !self.gone.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let (object, why) = (key.to_owned(), "it is away".to_owned());
+        Err(StoreError::Unavailable { what: "ask", object, why, waited: Duration::ZERO })
+    }
+}
+
+impl Backend for Leaving {
+    fn get(&self, key: &str, max_len: u64) -> Result<Option<Bytes>, StoreError> {
+        self.there(key)?;
+        self.inner.get(key, max_len)
+    }
+
+    fn read(&self, key: &str, range: Range<u64>, size: Option<u64>, sink: Sink<'_>) -> Result<(), StoreError> {
+        self.there(key)?;
+        self.inner.read(key, range, size, sink)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        self.there(key)?;
+        self.inner.head(key)
+    }
+
+    fn list(&self, directory: &str, after: Option<&str>, limit: usize) -> Result<Vec<RawListed>, StoreError> {
+        self.there(directory)?;
+        self.inner.list(directory, after, limit)
+    }
+
+    fn create(&self, key: &str, body: Bytes, durable: bool) -> Result<Put, StoreError> {
+        self.there(key)?;
+        let put = self.inner.create(key, body, durable)?;
+        if key.starts_with("outcome/") && !self.once.swap(true, Ordering::SeqCst) {
+            self.gone.store(true, Ordering::SeqCst);
+        }
+        self.there(key)?;
+        Ok(put)
+    }
+
+    fn replace(&self, key: &str, body: Bytes) -> Result<(), StoreError> {
+        self.there(key)?;
+        self.inner.replace(key, body)
+    }
+
+    fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<(), StoreError> {
+        self.there(key)?;
+        self.inner.upload(key, digest, source, sent)
+    }
+
+    fn delete(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.inner.delete(keys)
+    }
+}
+
+#[test]
+fn row11_a_yes_that_was_lost_with_the_store_is_found_again() {
+    let (gone, once) = (AtomicBool::new(false), AtomicBool::new(false));
+    let leaving = Arc::new(Leaving { inner: Arc::new(Memory::new()), gone, once });
+    let options = StoreOptions { attempts: 1, ..StoreOptions::default() };
+    let store = Store::from_backend(Arc::<Leaving>::clone(&leaving), "test://", options);
+    let tolerant = CoordinatorSettings { tolerable_failures: 1, ..untimed() };
+    let (_, heard) = local(&store, tolerant, &acks(), |control| {
+        let asked = control.take(CHECKPOINT);
+        while !leaving.gone.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(asked.wait(Duration::from_millis(300)).unwrap_err().kind(), Kind::Unavailable);
+        leaving.gone.store(false, Ordering::SeqCst);
+        assert_eq!(asked.wait(PATIENCE).unwrap(), n(1));
+        assert_eq!(control.take(CHECKPOINT).wait(PATIENCE).unwrap(), n(2));
+        control.cancel();
+    });
+    for heard in heard {
+        assert_eq!(notices(&heard), [Complete(n(1)), Complete(n(2)), Subsumed(n(1))]);
+    }
 }
 
 #[test]
