@@ -68,6 +68,17 @@ fn work(store: &Store, of: &Task, mut side: impl TaskSide, behaviour: &Behaviour
     heard
 }
 
+/// A test that fails ends, and does not hang with its coordinator.
+struct HaltOnPanic(Control);
+
+impl Drop for HaltOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.halt();
+        }
+    }
+}
+
 fn coordinate(
     reign: &Reign,
     gateway: &dyn Gateway,
@@ -81,7 +92,10 @@ fn coordinate(
     let mut acked = 0;
     let mut observe = |input: &Input| acked += usize::from(matches!(input, Input::Acked { .. }));
     let end = std::thread::scope(|scope| {
-        scope.spawn(move || people(&control));
+        scope.spawn(move || {
+            let guard = HaltOnPanic(control);
+            people(&guard.0);
+        });
         run(reign, &mut machine, gateway, &clock, commands, &mut observe)
     });
     (end, acked)
