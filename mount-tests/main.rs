@@ -25,6 +25,7 @@ mod mount_faults;
 mod mount_life;
 mod mount_readonly;
 mod pins;
+mod rules;
 mod s3;
 mod security;
 mod soak;

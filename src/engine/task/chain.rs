@@ -199,7 +199,7 @@ impl Subtask {
         told.map(|()| Taken::Declined)
     }
 
-    fn register(&self, number: CheckpointNumber, part: &Arc<AsyncPart>) -> Result<()> {
+    pub(super) fn register(&self, number: CheckpointNumber, part: &Arc<AsyncPart>) -> Result<()> {
         let mut running = self.running();
         if running.contains_key(&number) {
             let what = format!("a snapshot of {number} runs already");

@@ -150,3 +150,47 @@ impl OperatorSnapshotFutures {
         Ok(Finalised { finished, local: directory.and_then(|d| d.complete()) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    #[derive(Debug)]
+    struct Watched(&'static str, Arc<Mutex<Vec<&'static str>>>, bool);
+
+    impl<T> SnapshotFuture<T> for Watched {
+        fn run(&self) {}
+
+        fn take(&self) -> Result<T> {
+            Err(Error::new(Kind::Other, "nothing"))
+        }
+
+        fn cancel(&self) -> Result<Sizes> {
+            self.1.lock().unwrap().push(self.0);
+            if self.2 { Err(Error::new(Kind::Other, self.0)) } else { Ok(Sizes { state: 2, sent: 1 }) }
+        }
+    }
+
+    #[test]
+    fn row2_cancel_visits_all_four_the_last_first_and_keeps_later_errors() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let watched = |name, fails| Arc::new(Watched(name, Arc::clone(&seen), fails));
+        let futures = |fails: bool| OperatorSnapshotFutures {
+            keyed_managed: watched("keyed managed", fails),
+            keyed_raw: watched("keyed raw", false),
+            operator_managed: watched("operator managed", fails),
+            operator_raw: watched("operator raw", fails),
+        };
+        assert_eq!(futures(false).cancel().unwrap(), Sizes { state: 8, sent: 4 });
+        let order = ["operator raw", "operator managed", "keyed raw", "keyed managed"];
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), order);
+        let failure = futures(true).cancel().unwrap_err();
+        assert_eq!(*seen.lock().unwrap(), order, "one that fails does not stop the others");
+        assert_eq!(failure.first.message(), "operator raw");
+        let later: Vec<&str> = failure.suppressed.iter().map(Error::message).collect();
+        assert_eq!(later, ["operator managed", "keyed managed"]);
+    }
+}

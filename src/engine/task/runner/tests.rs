@@ -1,3 +1,5 @@
+//! One owner of the clean-up, whoever runs, cancels or closes.
+
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 
@@ -59,13 +61,19 @@ fn row3_who_runs_it_releases_and_hands_over() {
 
 #[test]
 fn row3_cancelled_before_it_ran_releases_and_never_runs() {
-    let (seen, future) = future(&Registry::default(), |_| panic!("it was cancelled"));
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&ran);
+    let (seen, future) = future(&Registry::default(), move |_| {
+        runs.store(true, Ordering::SeqCst);
+        Ok(())
+    });
     let future = future.unwrap();
     assert_eq!(future.cancel().unwrap(), Sizes::default());
+    assert_eq!(seen.counts(), (1, 0), "released at once");
     future.run();
     future.cancel().unwrap();
     assert_eq!(future.take().unwrap_err().kind(), Kind::Conflict);
-    assert_eq!(seen.counts(), (1, 0));
+    assert_eq!((seen.counts(), ran.load(Ordering::SeqCst)), ((1, 0), false));
 }
 
 #[test]

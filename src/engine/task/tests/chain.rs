@@ -1,5 +1,7 @@
 //! Barriers, order, notifications.
 
+use super::super::async_part::{AsyncPart, Durations};
+use super::super::environment::OpenCheckpoint;
 use super::*;
 
 #[test]
@@ -36,6 +38,25 @@ fn row1_a_barrier_out_of_order_takes_nothing() {
     assert_eq!([take(&second), take(&first), take(&second)], [Taken::Running, Taken::Late, Taken::Late]);
     subtask.wait().unwrap();
     assert_eq!(seen(&host.log), ["map: before chk-2", "barrier chk-2", "map: snapshot chk-2", "acked chk-2 map/0"]);
+}
+
+#[test]
+fn row1_a_number_is_registered_once() {
+    let host = Host::new();
+    let subtask = host.subtask(vec![Spoken::new("map", &host.log).chained()], false);
+    let barrier = host.open(&["map"], TriggerKind::Checkpoint);
+    let environment = Arc::new(Environment {
+        session: host.session.clone(),
+        job: job(),
+        subtask: 0,
+        scratch: host.path("scratch"),
+        local: None,
+        reporter: Arc::clone(&host.told) as _,
+    });
+    let checkpoint = OpenCheckpoint::new(environment, barrier.number, barrier.uid, barrier.kind);
+    let part = AsyncPart::new(Arc::new(checkpoint), Vec::new(), Durations::default());
+    subtask.register(barrier.number, &part).unwrap();
+    assert_eq!(subtask.register(barrier.number, &part).unwrap_err().kind(), Kind::Conflict);
 }
 
 #[test]
