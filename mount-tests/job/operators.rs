@@ -73,7 +73,7 @@ impl StreamOperator for Source {
         let at = self.at.get_mut(&partition).unwrap();
         output.collect(record(event(self.seed, partition, *at)))?;
         *at += 1;
-        if self.next % 16 == 0 {
+        if self.next.is_multiple_of(16) {
             // Timestamps lie at most 15 ms after three times the offset.
             let low = self.at.values().min().copied().unwrap_or_default();
             output.watermark(low * 3 - 1)?;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -10,7 +11,7 @@ use ckptfs::engine::coordinator::{
     ClaimMode, Control, Coordinator, CoordinatorSettings, Input, Reign, ReignPlan, RestoreFrom, RunEnd, control, run,
 };
 use ckptfs::engine::task::{
-    ChainedOperator, Deployment, Link, LocalStateStore, Record, Surroundings, Vertex, expected,
+    ChainedOperator, Deployment, Link, LocalStateStore, Make, Record, Surroundings, Vertex, expected,
 };
 use ckptfs::error::Result;
 use ckptfs::lifecycle::{Catalog, Checkpoint};
@@ -54,7 +55,15 @@ pub struct World {
     pub weather: Arc<Weather>,
     pub twice: Arc<Mutex<Vec<String>>>,
     pub completed: Arc<Mutex<Vec<CheckpointNumber>>>,
-    next_directory: std::cell::Cell<u64>,
+    next_directory: AtomicU64,
+}
+
+/// What a checkpoint has.
+pub struct Found {
+    pub keys: BTreeMap<i64, OfKey>,
+    pub fired: Fired,
+    pub offsets: BTreeMap<u32, i64>,
+    pub passed: i64,
 }
 
 /// A job that runs.
@@ -94,13 +103,12 @@ impl World {
             weather: Arc::default(),
             twice: Arc::default(),
             completed: Arc::default(),
-            next_directory: std::cell::Cell::new(0),
+            next_directory: AtomicU64::new(0),
         }
     }
 
     fn fresh(&self, what: &str) -> PathBuf {
-        self.next_directory.set(self.next_directory.get() + 1);
-        self.dir.path().join(format!("{what}-{}", self.next_directory.get()))
+        self.dir.path().join(format!("{what}-{}", self.next_directory.fetch_add(1, Ordering::Relaxed)))
     }
 
     fn local_root(&self) -> PathBuf {
@@ -158,7 +166,7 @@ impl World {
         let state = self.operator_state(from, "source", (index, of))?;
         let offsets = state.list("offsets", Tuple2(IntSerializer, LongSerializer))?;
         let at: BTreeMap<u32, i64> = match from {
-            Some(_) => offsets.get()?.into_iter().map(|(p, at)| (p as u32, at)).collect(),
+            Some(_) => offsets.get()?.into_iter().map(|(p, at)| (p.cast_unsigned(), at)).collect(),
             None => (0..PARTITIONS).filter(|p| p % of == index).map(|p| (p, 0)).collect(),
         };
         let (seed, length, weather) = (self.seed, self.length, Arc::clone(&self.weather));
@@ -221,8 +229,8 @@ impl World {
         if let Some(checkpoint) = &from {
             check_job(&self.session, checkpoint, &operators, &BTreeSet::new())?;
         }
-        self.weather.exhausted.store(0, std::sync::atomic::Ordering::SeqCst);
-        let makes: [Box<dyn FnMut(u32) -> Result<Vec<ChainedOperator>>>; 3] = [
+        self.weather.exhausted.store(0, Ordering::SeqCst);
+        let makes: [Make; 3] = [
             self.maker(&from, move |world, from, i| {
                 let source = ChainedOperator::new("source", Box::new(world.source(from, i, p.source)?));
                 Ok(vec![source, ChainedOperator::new("pass", Box::new(world.pass(from, i, p.source)?))])
@@ -261,22 +269,17 @@ impl World {
         Ok(Life { control, deployment, coordinator, from })
     }
 
-    #[allow(clippy::type_complexity)]
     fn maker(
         self: &Arc<Self>,
         from: &Option<Checkpoint>,
         make: impl Fn(&Self, Option<&Checkpoint>, u32) -> Result<Vec<ChainedOperator>> + 'static,
-    ) -> Box<dyn FnMut(u32) -> Result<Vec<ChainedOperator>>> {
+    ) -> Make {
         let (world, from) = (Arc::clone(self), from.clone());
         Box::new(move |index| make(&world, from.as_ref(), index))
     }
 
     /// All that a checkpoint has, read at some parallelism.
-    pub fn read(
-        &self,
-        number: CheckpointNumber,
-        p: Parallelism,
-    ) -> Result<(BTreeMap<i64, OfKey>, Fired, BTreeMap<u32, i64>, i64)> {
+    pub fn read(&self, number: CheckpointNumber, p: Parallelism) -> Result<Found> {
         let checkpoint = self.session.catalog.checkpoint(&job(), number)?;
         let from = Some(&checkpoint);
         let (mut keys, mut fired, mut offsets, mut passed) = (BTreeMap::new(), Fired::new(), BTreeMap::new(), 0);
@@ -296,7 +299,7 @@ impl World {
             }
             passed += self.pass(from, i, p.source)?.passed;
         }
-        Ok((keys, fired, offsets, passed))
+        Ok(Found { keys, fired, offsets, passed })
     }
 }
 
@@ -311,5 +314,5 @@ fn count_of(key: i64, of: usize) -> usize {
 }
 
 fn sink_of(key: i64, of: usize) -> usize {
-    key as usize % of
+    usize::try_from(key).unwrap() % of
 }

@@ -145,7 +145,7 @@ impl Subtask {
                 // The tasks downstream wait for a barrier that will not come.
                 downstream.cancelled(number)?;
                 let e = e.context(format!("Could not complete snapshot {} for operator {name}", number.get()));
-                return self.decline(number, &id, e);
+                return self.decline(number, &id, &e);
             }
         }
         downstream.barrier(barrier)?;
@@ -188,13 +188,13 @@ impl Subtask {
             }
         }
         if failure.suppressed.is_empty() {
-            return self.decline(number, operator, failure.first);
+            return self.decline(number, operator, &failure.first);
         }
         let message = failure.to_string();
-        self.decline(number, operator, Error::with_source(failure.first.kind(), message, failure))
+        self.decline(number, operator, &Error::with_source(failure.first.kind(), message, failure))
     }
 
-    fn decline(&self, number: CheckpointNumber, operator: &Name, e: Error) -> Result<Taken> {
+    fn decline(&self, number: CheckpointNumber, operator: &Name, e: &Error) -> Result<Taken> {
         let told = self.environment.reporter.declined(number, operator, self.environment.subtask, e.message());
         told.map(|()| Taken::Declined)
     }

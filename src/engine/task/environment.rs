@@ -35,6 +35,9 @@ impl std::fmt::Debug for Environment {
     }
 }
 
+/// What the store says of an open checkpoint.
+type Known = Arc<(Intent, Vec<Base>)>;
+
 /// An open checkpoint as one subtask sees it. What the store says of it is read once, when the async phase first needs it.
 #[derive(Debug)]
 pub struct OpenCheckpoint {
@@ -45,7 +48,7 @@ pub struct OpenCheckpoint {
     pub uid: Uid,
     /// What is wanted.
     pub kind: TriggerKind,
-    known: Mutex<Option<Arc<(Intent, Vec<Base>)>>>,
+    known: Mutex<Option<Known>>,
 }
 
 impl OpenCheckpoint {
@@ -61,7 +64,7 @@ impl OpenCheckpoint {
         &self.environment
     }
 
-    fn known(&self) -> Result<Arc<(Intent, Vec<Base>)>> {
+    fn known(&self) -> Result<Known> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*known {
             return Ok(Arc::clone(known));

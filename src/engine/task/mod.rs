@@ -25,7 +25,7 @@ pub mod runner;
 
 pub use chain::{Arrival, Barrier, Downstream, Subtask, Taken};
 pub use data::{Collector, Edge, Outputs, Record};
-pub use deploy::{Deployment, Link, Surroundings, Vertex, expected};
+pub use deploy::{Deployment, Link, Make, Surroundings, Vertex, expected};
 pub use environment::{Environment, OpenCheckpoint};
 pub use gate::{Gate, GateSender, gate};
 pub use local_state::LocalStateStore;
