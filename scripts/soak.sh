@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writers, sweepers, mounts, readers and a clone at once, with kill -9 at random, over a directory and over S3.
+# Writers, sweepers, mounts, readers and a clone at once, with kill -9 at random, over a directory and over S3; then 300 histories of a job,
+# and the largest searches of the protocol, which take hours and 16 GiB.
 # usage: scripts/soak.sh [SECONDS]   (of each, default 600)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -9,5 +10,7 @@ export CARGO_TARGET_DIR=$target CKPTFS_SOAK_SECONDS=${1:-600}
 export PATH="$target/test-tools/bin:$PATH"
 command -v weed >/dev/null || { echo "run scripts/test.sh first: it installs the S3 server" >&2; exit 1; }
 cargo test --release --locked --test mount -- soak:: --nocapture --test-threads=1
+# Random histories of a whole job.
+CKPTFS_HISTORIES=300 cargo test --release --locked --test job -- --nocapture
 # The protocol's largest configurations.
 CKPTFS_EXPLORE_LARGE=1 cargo test --release --locked --test explorer every -- --nocapture

@@ -37,6 +37,8 @@ cargo test --release --locked --doc
 scripts/with-s3.sh cargo test --release --locked --lib --bins
 # Every state of the protocol's machines, and the faults that must be found in them.
 cargo test --release --locked --test explorer
+# Random histories of a whole job, and an oracle that says how they must end.
+cargo test --release --locked --test job
 # Mounts also where the kernel does not read the files itself, and without root.
 mounts=(mount_basic:: mount_faults:: mount_life:: mount_readonly::)
 CKPTFS_TEST_PASSTHROUGH=0 cargo test --release --locked --test mount -- "${mounts[@]}"

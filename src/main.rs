@@ -2,6 +2,7 @@
 
 mod cli;
 
-fn main() -> std::process::ExitCode {
-    cli::main()
+fn main() {
+    let code = cli::main();
+    ckptfs::local::process::leave(code)
 }

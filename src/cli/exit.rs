@@ -1,7 +1,6 @@
 //! Exit codes, and the one place that prints errors.
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use ckptfs::error::{Error, Kind, Result};
 
@@ -16,27 +15,28 @@ pub(crate) enum Exit {
     Damage,
 }
 
+const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const DAMAGE: u8 = 3;
 
 /// The exit code of a verb; prints its error.
-pub(crate) fn code(result: Result<Exit>) -> ExitCode {
+pub(crate) fn code(result: Result<Exit>) -> u8 {
     match result {
-        Ok(Exit::Done) => ExitCode::SUCCESS,
-        Ok(Exit::Damage) => ExitCode::from(DAMAGE),
-        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Ok(Exit::Done) => DONE,
+        Ok(Exit::Damage) => DAMAGE,
+        Err(e) if is_broken_pipe(&e) => DONE,
         Err(e) => {
             let _ = writeln!(std::io::stderr(), "ckptfs: {}", clean(&format!("{e:#}")));
-            ExitCode::from(if e.kind() == Kind::Damage { DAMAGE } else { FAILED })
+            if e.kind() == Kind::Damage { DAMAGE } else { FAILED }
         }
     }
 }
 
 /// Help and versions are success, wrong arguments are usage.
-pub(crate) fn usage(e: &clap::Error) -> ExitCode {
+pub(crate) fn usage(e: &clap::Error) -> u8 {
     let _ = e.print();
-    if e.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    if e.use_stderr() { USAGE } else { DONE }
 }
 
 /// Whoever read our output has seen enough.

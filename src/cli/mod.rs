@@ -25,7 +25,6 @@ mod verify;
 mod words;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use ckptfs::engine::SessionOptions;
 use ckptfs::error::Result;
@@ -144,7 +143,8 @@ impl Context {
 }
 
 /// Parses, runs, and turns the result into an exit code.
-pub(crate) fn main() -> ExitCode {
+/// Does what the arguments say; returns the exit code.
+pub(crate) fn main() -> u8 {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(e) => return exit::usage(&e),

@@ -99,6 +99,15 @@ pub fn terminate(pid: u32) -> io::Result<()> {
     sys::check(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
 }
 
+/// Ends the process once everything was done and closed. What RocksDB's library holds in static tables is not taken down piece by
+/// piece, which would cost a short command a tenth of its time.
+pub fn leave(code: u8) -> ! {
+    // Whoever read our output may be gone.
+    let _ = io::stdout().flush().and_then(|()| io::stderr().flush());
+    // SAFETY: it does not return, and no destructor is owed anything: files that had to be durable were synced when they were written.
+    unsafe { libc::_exit(i32::from(code)) }
+}
+
 /// This machine's name.
 #[must_use]
 pub fn hostname() -> String {
