@@ -142,7 +142,8 @@ impl Catalog {
         // After the tombstones: a pin that was granted was there before its checkpoint could die. Where nothing is dead, none is asked for.
         let dead = expired.iter().any(|n| outcomes.contains(n));
         let pinned = if dead { self.numbers(RecordKind::Pin, job)? } else { BTreeSet::new() };
-        let floors = self.floors(job, &floor_numbers)?;
+        let lowest = outcomes.iter().chain(&intents).min().copied();
+        let floors = self.floors(job, &floor_numbers, lowest)?;
         let alive: Vec<CheckpointNumber> = outcomes.iter().copied().filter(|n| !floors.gone(*n)).collect();
         let read = parallel(alive, |n| Ok::<_, LifecycleError>((n, self.outcome(job, n))))?;
         let mut listing = JobListing {
@@ -171,9 +172,16 @@ impl Catalog {
         Ok(listing)
     }
 
-    fn floors(&self, job: &Name, numbers: &BTreeSet<CheckpointNumber>) -> Result<Floors, LifecycleError> {
+    /// Those that can say something of these numbers: a floor speaks of what is below it, so of a job's many floors few are read.
+    fn floors(
+        &self,
+        job: &Name,
+        numbers: &BTreeSet<CheckpointNumber>,
+        lowest: Option<CheckpointNumber>,
+    ) -> Result<Floors, LifecycleError> {
         let mut floors = Floors::default();
-        let keys: Vec<Key> = numbers.iter().map(|f| Key::floor(job, *f)).collect();
+        let above = numbers.iter().filter(|f| lowest.is_some_and(|n| n < **f));
+        let keys: Vec<Key> = above.map(|f| Key::floor(job, *f)).collect();
         floors.take_list(&keys);
         let bodies = parallel(keys, |key| self.store.get(&key, limits::METADATA_LEN).map(Reply::Got))?;
         floors.take(job, bodies)?;
