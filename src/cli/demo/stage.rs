@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ struct Parts {
 struct Shared {
     directory: PathBuf,
     keep: bool,
+    /// A signal came.
+    interrupted: AtomicBool,
     parts: Mutex<Parts>,
 }
 
@@ -70,7 +73,7 @@ impl Stage {
             made.map_err(|e| fail(format!("make the directory {} (choose another place with --work)", d.display()), e))
         };
         make(&directory)?;
-        let shared = Arc::new(Shared { directory, keep, parts: Mutex::default() });
+        let shared = Arc::new(Shared { directory, keep, interrupted: AtomicBool::new(false), parts: Mutex::default() });
         let below = |name: &str| shared.directory.join(name);
         let store = context.store.clone().unwrap_or_else(|| format!("file://{}", below("store").display()));
         let cache = context.cache.clone().unwrap_or_else(|| below("cache"));
@@ -82,6 +85,7 @@ impl Stage {
             .name("ckptfs-signals".to_owned())
             .spawn(move || {
                 if signals.wait().is_ok() {
+                    for_signals.interrupted.store(true, Ordering::SeqCst);
                     for_signals.clean();
                     std::process::exit(INTERRUPTED);
                 }
@@ -181,6 +185,10 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         self.shared.clean();
+        // What failed, failed because it was interrupted: the thread that heard the signal ends the process, and says so by its code.
+        while self.shared.interrupted.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
     }
 }
 
