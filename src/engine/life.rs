@@ -1,6 +1,5 @@
 //! What people and policies do to completed checkpoints: out of the view and back, dead, kept for somebody.
 
-use super::snapshot::now_ms;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::records::{HiddenRecord, PinHolder, PinRecord};
@@ -11,6 +10,7 @@ use crate::lifecycle::pin::{Pin, Unpin};
 use crate::lifecycle::retention::Retention;
 use crate::lifecycle::{LifecycleError, PinRef, driver};
 use crate::limits;
+use crate::types::now_ms;
 use crate::types::{CheckpointNumber, Key, Name, Prefix, RecordKind, Uid};
 
 fn fresh() -> Result<Uid> {

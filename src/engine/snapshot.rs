@@ -1,7 +1,7 @@
 //! The verbs: snapshot a directory in one shot, or open, acknowledge, complete and abort over several processes.
 
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use super::ahead::Ahead;
 use super::origin::{self, Origin};
@@ -16,7 +16,7 @@ use crate::lifecycle::{
 };
 use crate::limits;
 use crate::types::Progress;
-use crate::types::{CheckpointNumber, Name, Uid};
+use crate::types::{CheckpointNumber, Name, Uid, now_ms};
 
 /// A snapshot of one directory as a whole checkpoint.
 #[derive(Debug, Clone)]
@@ -60,12 +60,6 @@ pub struct SnapshotReport {
     pub open_elsewhere: Vec<CheckpointNumber>,
     /// Attempts of a dead process of this writer that were aborted first.
     pub aborted: Vec<CheckpointNumber>,
-}
-
-/// Milliseconds since 1970, for people.
-pub(in crate::engine) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Opens a checkpoint: bases are chosen, the intent is created and looked behind.

@@ -144,6 +144,20 @@ pub enum StateError {
 crate::error::into_public!(StateError);
 
 impl StateError {
+    /// Refuses a declaration that has problems.
+    pub(super) fn refused(
+        state: &str,
+        old: &impl ToString,
+        new: &impl ToString,
+        problems: &[String],
+    ) -> Result<(), Self> {
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let (state, problem) = (state.to_owned(), problems.join("; "));
+        Err(Self::Refused { state, old: old.to_string(), new: new.to_string(), problem })
+    }
+
     /// The same error, with the state that it happened to.
     #[must_use]
     pub fn of_state(self, state: &str) -> Self {

@@ -19,5 +19,5 @@ pub use name::{Name, NameError};
 pub use number::{CheckpointNumber, Epoch};
 pub use progress::{Progress, Silent};
 pub use signing::{KeyRing, KeyRingError, Signature};
-pub use time::Utc;
+pub use time::{Utc, now_ms};
 pub use uid::{BlobName, Uid};

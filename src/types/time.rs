@@ -1,6 +1,14 @@
 //! Milliseconds since 1970 as a date and a time of day in UTC, for people.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The moment, in milliseconds since 1970 by this host's clock. For people: nothing about safety is decided by it.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A moment in UTC. `{}` prints `2026-11-29 16:18:00`, `{:#}` prints `2026-11-29T16:18:00.000Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The two levels that change: the root with its jobs, and a job with its checkpoints. Nothing is polled. Whoever asks for
 //! what may be new waits for a listing that began after the question; what is known is answered from memory.
 
+use crate::types::now_ms;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::error::ViewError;
 use super::flight::Flight;
@@ -47,10 +47,6 @@ impl JobState {
     fn visible(&self) -> impl Iterator<Item = (CheckpointNumber, &Listed)> {
         self.listing.checkpoints.iter().filter(|(_, c)| !c.hidden && !c.expired).map(|(n, c)| (*n, c))
     }
-}
-
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u64::try_from(d.as_millis()).ok()).unwrap_or(0)
 }
 
 impl Job {

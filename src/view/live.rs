@@ -7,7 +7,6 @@ use dashmap::DashSet;
 
 use super::View;
 use super::error::ViewError;
-use super::job::now_ms;
 use super::source::{Free, Listed, Listing, Source};
 use crate::cache::{Cache, CacheError, Session};
 use crate::error::Kind;
@@ -16,6 +15,7 @@ use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::pin::{Pin, Unpin};
 use crate::lifecycle::{self, Catalog, LifecycleError, PinRef, driver};
 use crate::local::process;
+use crate::types::now_ms;
 use crate::types::{CheckpointNumber, Digest, Name, Uid};
 
 struct Live {

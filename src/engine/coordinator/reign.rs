@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::machine::Task;
 use super::message::{TriggerKind, short};
@@ -27,7 +26,7 @@ use crate::limits;
 use crate::local::lock::FileLock;
 use crate::local::process;
 use crate::store::Store;
-use crate::types::{CheckpointNumber, Epoch, Name, Prefix, RecordKind, Uid};
+use crate::types::{CheckpointNumber, Epoch, Name, Prefix, RecordKind, Uid, now_ms};
 
 /// What a job starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -90,11 +89,6 @@ pub struct Reign {
     recovered: Vec<Held>,
     /// Two coordinators with one cache would take each other's numbers for a dead process's.
     _lock: Option<FileLock>,
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn fresh() -> Result<Uid> {

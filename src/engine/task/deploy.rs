@@ -178,7 +178,7 @@ fn one(
         reporter: Arc::clone(&reporter),
     };
     let subtask = Subtask::new(Arc::new(environment), chain);
-    let (killed, clock) = (Arc::new(AtomicBool::new(false)), crate::engine::snapshot::now_ms as fn() -> u64);
+    let (killed, clock) = (Arc::new(AtomicBool::new(false)), crate::types::now_ms as fn() -> u64);
     Ok((Run { subtask, input, outputs, side, killed, clock }, reporter))
 }
 

@@ -123,15 +123,7 @@ impl StateDescriptor {
         if let (Some(old), Some(new)) = (&self.user_key, &declared.user_key) {
             hold("key of the map", old, new);
         }
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(StateError::Refused {
-            state: self.name.clone(),
-            old: self.to_string(),
-            new: declared.to_string(),
-            problem: problems.join("; "),
-        })
+        StateError::refused(&self.name, self, declared, &problems)
     }
 }
 

@@ -63,15 +63,7 @@ impl OperatorStateDescriptor {
                 problems.push(format!("{what}: {words}"));
             }
         }
-        if problems.is_empty() {
-            return Ok(());
-        }
-        Err(StateError::Refused {
-            state: self.name.clone(),
-            old: self.to_string(),
-            new: declared.to_string(),
-            problem: problems.join("; "),
-        })
+        StateError::refused(&self.name, self, declared, &problems)
     }
 }
 

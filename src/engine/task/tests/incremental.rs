@@ -70,14 +70,7 @@ fn row7_uploads_of_an_aborted_attempt_are_adopted() {
 #[test]
 fn row7_without_any_state_nothing_is_written() {
     let host = Host::new();
-    let config = KeyedConfig {
-        serializer: LongSerializer,
-        range: KeyGroupRange { first: 0, last: 127 },
-        max_parallelism: 128,
-        options: DatabaseOptions { create: true, ..DatabaseOptions::default() },
-        clock: Arc::new(|| 0),
-    };
-    let backend = KeyedBackend::create(&host.path("db"), config).unwrap();
+    let backend = host.bare("db");
     let operator = Spoken { keyed: Some(backend), ..Spoken::new("count", &host.log) };
     let mut subtask = host.subtask(vec![operator.chained()], true);
     let (number, taken) = host.round(&mut subtask, &["count"], TriggerKind::Checkpoint);

@@ -257,7 +257,8 @@ impl Host {
         crate::format::decode::<TaskManifest>(&bytes).unwrap().record
     }
 
-    fn keyed(&self, name: &str) -> (KeyedBackend<LongSerializer>, ValueState<VoidNamespace, BytesSerializer>) {
+    /// A backend that nothing was declared in.
+    fn bare(&self, name: &str) -> KeyedBackend<LongSerializer> {
         let config = KeyedConfig {
             serializer: LongSerializer,
             range: KeyGroupRange { first: 0, last: 127 },
@@ -265,7 +266,11 @@ impl Host {
             options: DatabaseOptions { create: true, ..DatabaseOptions::default() },
             clock: Arc::new(|| 0),
         };
-        let backend = KeyedBackend::create(&self.path(name), config).unwrap();
+        KeyedBackend::create(&self.path(name), config).unwrap()
+    }
+
+    fn keyed(&self, name: &str) -> (KeyedBackend<LongSerializer>, ValueState<VoidNamespace, BytesSerializer>) {
+        let backend = self.bare(name);
         let value = backend.value(Declaration::new("value", BytesSerializer)).unwrap();
         (backend, value)
     }
