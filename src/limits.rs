@@ -88,6 +88,9 @@ pub const KEY_BOUND: usize = 64;
 /// Requests to the store that one step of the protocol keeps in flight: hides a round trip without exhausting connection pools.
 pub const PARALLEL_REQUESTS: usize = 16;
 
+/// Directories that are synced at once. The kernel joins flushes that are asked for together; one after another, each waits for the disk.
+pub const PARALLEL_SYNCS: usize = 4;
+
 /// Records that a sweep asks for at once, and holds in memory: a task manifest has some hundred kilobytes.
 pub const SWEEP_BATCH: usize = 64;
 

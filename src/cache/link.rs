@@ -10,9 +10,10 @@ use super::error::{CacheError, Result};
 use super::open::first_byte;
 use super::stage::{Keep, Stage};
 use super::{Cache, Inner};
+use crate::limits;
 use crate::local::link::{Linked, link_from_fd, reflink};
 use crate::local::{Dir, FileKind, FileStat, identity};
-use crate::types::Digest;
+use crate::types::{Digest, parallel};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
@@ -157,12 +158,8 @@ impl Batch<'_> {
     /// When the disk fails: then nothing of the batch counts.
     pub fn finish(self) -> Result<()> {
         let touched = self.touched.into_inner().unwrap_or_else(PoisonError::into_inner);
-        for dir in touched.values() {
-            dir.sync()?;
-        }
-        if !touched.is_empty() {
-            self.cache.files.sync()?;
-        }
+        let above = (!touched.is_empty()).then_some(&self.cache.files);
+        parallel(limits::PARALLEL_SYNCS, touched.values().chain(above).collect(), Dir::sync)?;
         Ok(())
     }
 }

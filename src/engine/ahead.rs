@@ -62,5 +62,6 @@ impl<'a> Ahead<'a> {
 fn hash<'a>(session: &'a Session, file: &ScannedFile, opened: File) -> Result<Option<Hashed<'a>>> {
     let Some(mut staged) = session.store.stage_blob()? else { return Ok(None) };
     let (digest, tree) = hash_into(&mut staged, file, &opened, &Cancel::default())?;
+    staged.start();
     Ok(Some(Hashed { opened, digest, tree, staged }))
 }

@@ -180,7 +180,7 @@ pub struct Transfer<'a> {
     lanes: Budget,
     /// The first upload that failed.
     failed: Mutex<Option<Error>>,
-    links: Batch<'a>,
+    links: &'a Batch<'a>,
     progress: &'a dyn Progress,
     /// What happened.
     pub counts: Counts,
@@ -193,13 +193,14 @@ impl<'a> Transfer<'a> {
         scan: Option<&'a Scan>,
         base: &'a BaseIndex,
         uid: Uid,
+        links: &'a Batch<'a>,
         cancel: &'a Cancel,
         progress: &'a dyn Progress,
     ) -> Self {
         let ahead = Mutex::default();
         let budget = Budget::new(limits::UPLOAD_MEMORY);
         let lanes = Budget::new(limits::PARALLEL_REQUESTS as u64);
-        let (links, failed) = (session.cache.batch(), Mutex::new(None));
+        let failed = Mutex::new(None);
         let counts = Counts::default();
         Self { session, scan, base, cancel, ahead, uid, budget, lanes, failed, links, progress, counts }
     }
@@ -345,14 +346,13 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Ends the transfer, once the scope of the uploads did: what was linked is durable. What was sent is so before the next
-    /// record that the store creates.
+    /// Ends the transfer, once the scope of the uploads did. What was linked is durable once its batch is finished, what was sent is so
+    /// before the next record that the store creates.
     ///
     /// # Errors
-    /// When an upload failed, or what it linked may not be durable; the snapshot must be given up.
+    /// When an upload failed; the snapshot must be given up.
     pub fn finish(self) -> Result<Counts> {
         self.check_sent()?;
-        self.links.finish()?;
         Ok(self.counts)
     }
 

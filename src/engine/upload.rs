@@ -14,7 +14,7 @@ use super::plan::{Decision, decide};
 use super::scan::Scan;
 use super::snapshot::SnapshotReport;
 use super::transfer::{Counts, Scope, Stored, Transfer};
-use crate::cache::Session;
+use crate::cache::{Batch, Session};
 use crate::error::{Error, Kind, Result};
 use crate::format::{Intent, Place, Role, TaskManifest};
 use crate::lifecycle::{Base, ack, driver};
@@ -60,9 +60,10 @@ pub(super) fn store_directory<'a>(
     let operator = Name::encode(task.operator);
     let mut base = BaseIndex::load(session, bases, &operator, task.subtask)?;
     let mut ahead = Some(ahead);
+    let links = session.cache.batch();
     let (packed, bundle, reused, counts) = loop {
         let ahead = || ahead.take().map_or_else(Ahead::default, |ahead| ahead());
-        match store_files(session, scan, ahead, &base, intent.place.uid, progress)? {
+        match store_files(session, scan, ahead, &base, intent.place.uid, &links, progress)? {
             Ok(stored) => break stored,
             // What was sent meanwhile is there already when it is sent again.
             Err(Lost(blobs)) => base = base.without(blobs),
@@ -79,7 +80,13 @@ pub(super) fn store_directory<'a>(
         adopted_bytes: counts.adopted.into_inner(),
         degraded_links: counts.degraded.into_inner(),
     };
-    acknowledge(session, finished)
+    // The cache waits for its disk beside the store: the ack does not depend on it.
+    std::thread::scope(|scope| {
+        let kept = scope.spawn(|| links.finish());
+        let acked = acknowledge(session, finished);
+        kept.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        acked
+    })
 }
 
 fn draft(task: &Task<'_>, uid: Uid, described: Described) -> TaskManifest {
@@ -137,13 +144,15 @@ pub fn upload_directory(
     progress: &dyn Progress,
 ) -> Result<Uploaded> {
     loop {
-        let transfer = Transfer::new(session, Some(&scan), &base, uid, cancel, progress);
+        let links = session.cache.batch();
+        let transfer = Transfer::new(session, Some(&scan), &base, uid, &links, cancel, progress);
         let (contents, lost) = std::thread::scope(|scope| -> Result<_> {
             let look = scope.spawn(|| base.look(&session.store));
             let contents = contents(scope, &scan, &base, (&transfer, Ahead::default), progress)?;
             Ok((contents, look.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
         })?;
         let counts = transfer.finish()?;
+        links.finish()?;
         if lost.is_empty() {
             scan.check_unchanged()?;
             let reused = reused_bytes(&scan, &base, &contents);
@@ -185,7 +194,8 @@ pub fn finish(
         Err(base) => (None, base, Vec::new(), 0, Counts::default()),
     };
     let inputs = inputs(scan.as_ref(), states);
-    let transfer = Transfer::new(session, scan.as_ref(), &base, uid, cancel, progress);
+    let links = session.cache.batch();
+    let transfer = Transfer::new(session, scan.as_ref(), &base, uid, &links, cancel, progress);
     let small = |c: &Content| if let Content::Small(bytes, _) = c { bytes.len() as u64 } else { 0 };
     let mut room = limits::BUNDLE_LEN.saturating_sub(contents.iter().map(small).sum());
     let (packed, bundle) = std::thread::scope(|scope| -> Result<_> {
@@ -207,6 +217,7 @@ pub fn finish(
         Ok((packed, bundle))
     })?;
     let counts = transfer.finish()?;
+    links.finish()?;
     let mut manifest = draft(task, uid, described);
     manifest.new_bytes = before.uploaded.into_inner().saturating_add(counts.uploaded.into_inner());
     packed.fill(&mut manifest, &inputs, bundle)?;
@@ -257,11 +268,12 @@ fn store_files<'a>(
     ahead: impl FnOnce() -> Ahead<'a>,
     base: &BaseIndex,
     uid: Uid,
+    links: &Batch<'_>,
     progress: &dyn Progress,
 ) -> Result<std::result::Result<StoredFiles, Lost>> {
     progress.phase("hash and upload");
     let cancel = Cancel::default();
-    let transfer = Transfer::new(session, Some(scan), base, uid, &cancel, progress);
+    let transfer = Transfer::new(session, Some(scan), base, uid, links, &cancel, progress);
     // The bundle is packed and sent while the last blobs are on their way.
     let stored = std::thread::scope(|scope| -> Result<_> {
         let look = scope.spawn(|| base.look(&session.store));

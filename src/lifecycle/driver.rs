@@ -7,7 +7,7 @@ use super::machine::{Machine, Reply, Request, Step};
 use crate::format::refusal;
 use crate::limits;
 use crate::store::{Created, Store, StoreError};
-use crate::types::{BlobName, Digest, Key, Prefix};
+use crate::types::{self, BlobName, Digest, Key, Prefix};
 
 /// Requests to a local disk that are worth threads.
 const MANY: usize = 16;
@@ -195,27 +195,5 @@ fn refused(e: StoreError) -> Result<Bytes, StoreError> {
 /// # Errors
 /// What `f` returned.
 pub fn parallel<T: Send, R: Send, E: Send>(items: Vec<T>, f: impl Fn(T) -> Result<R, E> + Sync) -> Result<Vec<R>, E> {
-    if items.len() <= 1 {
-        return items.into_iter().map(f).collect();
-    }
-    let threads = items.len().min(limits::PARALLEL_REQUESTS);
-    let queue = std::sync::Mutex::new(items.into_iter().enumerate());
-    let (f, queue) = (&f, &queue);
-    let mut done: Vec<(usize, Result<R, E>)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(move || {
-                    let mut out = Vec::new();
-                    loop {
-                        let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
-                        let Some((i, item)) = next else { return out };
-                        out.push((i, f(item)));
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
-    done.sort_by_key(|(i, _)| *i);
-    done.into_iter().map(|(_, r)| r).collect()
+    types::parallel(limits::PARALLEL_REQUESTS, items, f)
 }

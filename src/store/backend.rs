@@ -49,6 +49,9 @@ pub trait Staging: Send + fmt::Debug {
     /// When the disk is full or fails.
     fn share(&mut self, from: &File) -> Result<Option<&File>>;
 
+    /// Has the disk begin with all that was written: [`Staging::publish`] waits for it.
+    fn start(&self);
+
     /// Gives it the key of its digest, as [`Backend::upload`] would have. Its length is counted in `sent`.
     ///
     /// # Errors

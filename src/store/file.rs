@@ -21,12 +21,13 @@ use super::error::{Result, StoreError};
 use super::object::{changed, check_digest, ends_at};
 use super::options::StoreOptions;
 use crate::error::Kind;
+use crate::limits;
 use crate::local::mounts::fs_type_of;
 use crate::local::process::{Advice, fadvise};
 use crate::local::publish::{Staged, is_staging};
 use crate::local::{Dir, Durability, FileKind, LocalError, Published, identity, link};
 use crate::metrics::Counter;
-use crate::types::{Digest, Hasher};
+use crate::types::{Digest, Hasher, parallel};
 
 /// Objects never change: nobody gets the right to write. The umask takes away more.
 const FILE_MODE: u32 = 0o444;
@@ -38,8 +39,9 @@ const PIECE: usize = 1 << 20;
 /// Objects that are remembered as durable; all are forgotten when there are more, which only costs syncs.
 const SETTLED: usize = 1 << 16;
 
-/// Bytes that are written before the disk is told to begin with them.
-const WRITEBACK: usize = 2 << 20;
+/// Bytes that are written before the disk is told to begin with them. Few, so that it idles no longer than it must at the start; with
+/// fewer the calls cost more than they bring.
+const WRITEBACK: usize = 512 << 10;
 
 /// How often a directory that vanishes under a create is made again.
 const TRIES: u32 = 16;
@@ -365,17 +367,14 @@ impl FileBackend {
         // In this order: whoever stands in the first has noted its directory in the second.
         let uploaded = std::mem::take(&mut *lock(&self.uploaded));
         let pending = std::mem::take(&mut *lock(&self.pending));
-        for path in &pending {
-            let synced = match self.dir(path) {
-                // Removed with its last record: nothing in it to keep.
-                Ok(None) => Ok(()),
-                Ok(Some(dir)) => dir.sync().map_err(StoreError::from),
-                Err(e) => Err(e),
-            };
-            if let Err(e) = synced {
-                self.failed.store(true, Ordering::Release);
-                return Err(e);
-            }
+        let synced = parallel(limits::PARALLEL_SYNCS, pending.iter().collect(), |path| match self.dir(path)? {
+            // Removed with its last record: nothing in it to keep.
+            None => Ok(()),
+            Some(dir) => dir.sync().map_err(StoreError::from),
+        });
+        if let Err(e) = synced {
+            self.failed.store(true, Ordering::Release);
+            return Err(e);
         }
         let mut durable = lock(&self.durable);
         for path in pending {
@@ -433,6 +432,10 @@ impl Staging for FileStaging<'_> {
         let shared = shared
             .map_err(|e| StoreError::Local(LocalError::new("share a file with", self.backend.root.join(BLOBS), e)))?;
         Ok(shared.then(|| self.staged.file()))
+    }
+
+    fn start(&self) {
+        self.staged.start_writeback();
     }
 
     fn publish(self: Box<Self>, key: &str, length: u64, sent: &Counter) -> Result<()> {

@@ -37,6 +37,11 @@ impl StagedBlob<'_> {
         self.staging.share(from)
     }
 
+    /// See [`Staging::start`].
+    pub fn start(&self) {
+        self.staging.start();
+    }
+
     /// Names it; the caller made the name by hashing exactly what was written. Durable as after [`Store::upload_blob`].
     ///
     /// # Errors
