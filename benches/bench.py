@@ -259,8 +259,13 @@ def sweep(work):
         print(f"{' '.join(verb):18}without {spread(bare, 1):28}ms  with {spread(ratios)} times that")
 
 
+def engine(work):
+    """The job itself is a program of its own."""
+    subprocess.run([os.environ["BENCH_ENGINE"], work, str(MIB), str(PAIRS)], check=True)
+
+
 def main():
-    kind = {"snapshot": snapshot, "mount": mount, "sweep": sweep}[sys.argv[1]]
+    kind = {"snapshot": snapshot, "mount": mount, "sweep": sweep, "engine": engine}[sys.argv[1]]
     home = os.environ.get("BENCH_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../target"))
     os.makedirs(home, exist_ok=True)
     work = tempfile.mkdtemp(prefix="bench-", dir=os.path.realpath(home))

@@ -12,5 +12,7 @@ command -v weed >/dev/null || { echo "run scripts/test.sh first: it installs the
 cargo test --release --locked --test mount -- soak:: --nocapture --test-threads=1
 # Random histories of a whole job.
 CKPTFS_HISTORIES=300 cargo test --release --locked --test job -- --nocapture
+# Five failed attempts on a database of a gigabyte.
+CKPTFS_RETRY_MIB=1024 cargo test --release --locked --test job six_attempts -- --nocapture
 # The protocol's largest configurations.
 CKPTFS_EXPLORE_LARGE=1 cargo test --release --locked --test explorer every -- --nocapture

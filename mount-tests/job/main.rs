@@ -7,6 +7,7 @@
 mod history;
 mod operators;
 mod oracle;
+mod retry;
 mod world;
 
 use std::collections::BTreeMap;

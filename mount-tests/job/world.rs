@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use ckptfs::cache::{Cache, CacheOptions, Session};
+use ckptfs::cache::Session;
 use ckptfs::engine::coordinator::{
     ClaimMode, Control, Coordinator, CoordinatorSettings, Input, Reign, ReignPlan, RestoreFrom, RunEnd, control, run,
 };
@@ -14,7 +14,7 @@ use ckptfs::engine::task::{
     ChainedOperator, Deployment, Link, LocalStateStore, Make, Record, Surroundings, Vertex, expected,
 };
 use ckptfs::error::Result;
-use ckptfs::lifecycle::{Catalog, Checkpoint};
+use ckptfs::lifecycle::Checkpoint;
 use ckptfs::restore::job::{
     JobOperator, LocalCopy, RestoreOptions, check_job, restore_keyed, restore_operator_state, restore_raw_operator,
 };
@@ -24,7 +24,7 @@ use ckptfs::state::operator::OperatorStateBackend;
 use ckptfs::state::serializer::{IntSerializer, KeySerializer, LongSerializer, SerdeSerializer, Tuple2};
 use ckptfs::store::memory::Memory;
 use ckptfs::store::{Store, StoreOptions};
-use ckptfs::types::{CheckpointNumber, KeyGroupRange, Name, Uid, key_group_of};
+use ckptfs::types::{CheckpointNumber, KeyGroupRange, Name, key_group_of};
 
 use super::operators::{Count, Fired, Pass, Sink, Source, States, Weather, numbers};
 use super::oracle::{OfKey, PARTITIONS};
@@ -82,18 +82,7 @@ impl World {
     pub fn new(seed: u64, length: i64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let memory = Arc::new(Memory::new());
-        let store = store_in_memory(&memory);
-        let identity = ckptfs::lifecycle::identity::create(&store, Uid::random().unwrap()).unwrap();
-        let cache = Cache::open(&dir.path().join("cache"), CacheOptions { create: true }).unwrap();
-        cache.set_probed(identity.id).unwrap();
-        let session = Session {
-            catalog: Catalog::new(store.clone()),
-            store,
-            store_id: identity.id,
-            blocks_writing: Vec::new(),
-            cache,
-            created: true,
-        };
+        let session = Session::over(store_in_memory(&memory), &dir.path().join("cache"), true).unwrap();
         Self {
             seed,
             length,

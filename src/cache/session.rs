@@ -103,9 +103,22 @@ impl Session {
             Some(path) => path.clone(),
             None => default_cache(options.near.as_deref())?,
         };
+        Self::of(store, found, &path)
+    }
+
+    /// Opens a cache beside a store that is open: for programs that bring their own backend.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn over(store: Store, cache: &Path, create: bool) -> Result<Self> {
+        let found = found(&store, create)?;
+        Self::of(store, found, cache)
+    }
+
+    fn of(store: Store, found: Option<StoreIdentity>, cache: &Path) -> Result<Self> {
         let (identity, cache, created) = match found {
-            Some(identity) => (identity, Cache::open(&path, CacheOptions { create: true })?, false),
-            None => create_both(&store, &path)?,
+            Some(identity) => (identity, Cache::open(cache, CacheOptions { create: true })?, false),
+            None => create_both(&store, cache)?,
         };
         let session = Self {
             catalog: Catalog::new(store.clone()),

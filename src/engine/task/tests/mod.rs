@@ -8,12 +8,11 @@ use super::chain::{Arrival, Barrier, Downstream, Subtask, Taken};
 use super::environment::Environment;
 use super::local_state::LocalStateStore;
 use super::operator::{ChainedOperator, SnapshotContext, StreamOperator};
-use crate::cache::{Cache, CacheOptions, Session};
+use crate::cache::Session;
 use crate::engine::coordinator::{AckReport, Notice, Reporter, TriggerKind};
 use crate::engine::snapshot;
 use crate::error::{Error, Kind, Result};
 use crate::format::{CheckpointKind, ExpectedOperator, TaskManifest};
-use crate::lifecycle::Catalog;
 use crate::state::DatabaseOptions;
 use crate::state::keyed::{Declaration, KeyedBackend, KeyedConfig, KeyedState, ValueState};
 use crate::state::operator::OperatorStateBackend;
@@ -186,17 +185,7 @@ impl Host {
         let memory = Arc::new(Memory::new());
         let options = StoreOptions { attempts: 1, ..StoreOptions::default() };
         let store = Store::from_backend(Arc::clone(&memory) as _, "memory://", options);
-        let identity = crate::lifecycle::identity::create(&store, crate::types::Uid::random().unwrap()).unwrap();
-        let cache = Cache::open(&dir.path().join("cache"), CacheOptions { create: true }).unwrap();
-        cache.set_probed(identity.id).unwrap();
-        let session = Session {
-            catalog: Catalog::new(store.clone()),
-            store,
-            store_id: identity.id,
-            blocks_writing: Vec::new(),
-            cache,
-            created: true,
-        };
+        let session = Session::over(store, &dir.path().join("cache"), true).unwrap();
         let log = Log::default();
         let (fails, reports) = (AtomicBool::new(false), Mutex::default());
         let told = Arc::new(Told { log: Arc::clone(&log), fails, reports });

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::cache::{Cache, CacheOptions, Session};
+use crate::cache::Session;
 use crate::format::{BlobEntry, CheckpointKind, ExpectedOperator, FileEntry, FilePath, Place, Role, TaskManifest};
 use crate::lifecycle::ack::Ack;
 use crate::lifecycle::complete::Complete;
 use crate::lifecycle::open::{Open, OpenPlan, Opened};
-use crate::lifecycle::{Catalog, Checkpoint, driver};
+use crate::lifecycle::{Checkpoint, driver};
 use crate::restore::job::RestoreOptions;
 use crate::state::keyed::{StateKind, TimeDomain};
 use crate::state::serializer::SerializerDescriptor;
@@ -157,14 +157,7 @@ impl World {
 }
 
 fn session(store: &Store, cache: &Path) -> Session {
-    Session {
-        catalog: Catalog::new(store.clone()),
-        store: store.clone(),
-        store_id: Uid::from_bytes([7; 16]),
-        blocks_writing: Vec::new(),
-        cache: Cache::open(cache, CacheOptions { create: true }).unwrap(),
-        created: false,
-    }
+    Session::over(store.clone(), cache, true).unwrap()
 }
 
 pub(super) fn range(max: u32, parallelism: u32, index: u32) -> KeyGroupRange {
