@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tries the changes of docs/ENGINE.md, whose tests must fail: all of them (hours), or those of some rules.
+# Tries the changes of docs/ENGINE.md, whose tests must fail: all of them (half an hour), or those of some rules.
 #   scripts/rules.sh [--together] [A5 ...]
 set -eu
 cd "$(dirname "$0")/.."
