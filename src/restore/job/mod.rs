@@ -7,7 +7,7 @@
 //! - [`check`] finds the checkpoint and refuses a job that it does not fit, before anything is made.
 //!
 //! Nothing of a checkpoint is changed by a restore, and nothing is uploaded again, whoever owns the checkpoint from then on:
-//! [`ClaimMode`] only says whether the job's policy may expire what it was restored from.
+//! claiming it is the coordinator's affair (`engine::coordinator::ClaimMode`).
 
 mod assign;
 mod bring;
@@ -31,30 +31,8 @@ pub use local::LocalCopy;
 pub use operator::restore_operator_state;
 pub use raw::{RawPart, restore_raw_keyed, restore_raw_operator};
 
-use crate::lifecycle::Checkpoint;
 use crate::state::DatabaseOptions;
-use crate::types::{CheckpointNumber, Name};
-
-/// Whose the checkpoint is from now on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ClaimMode {
-    /// The job's own: its policy expires it like those that it takes itself.
-    Claim,
-    /// Somebody else's: the job's policy never expires it.
-    #[default]
-    NoClaim,
-}
-
-impl ClaimMode {
-    /// What the job's policy must not expire after a restore from this checkpoint.
-    #[must_use]
-    pub fn protected(self, checkpoint: &Checkpoint) -> Option<(Name, CheckpointNumber)> {
-        match self {
-            Self::Claim => None,
-            Self::NoClaim => Some((checkpoint.job.clone(), checkpoint.number)),
-        }
-    }
-}
+use crate::types::Name;
 
 /// How a job is restored.
 #[derive(Debug, Clone)]
@@ -69,14 +47,12 @@ pub struct RestoreOptions {
     pub max_parallelism: u32,
     /// Operators whose state may be left behind.
     pub allow_missing: BTreeSet<Name>,
-    /// Whose the checkpoint is from now on.
-    pub claim: ClaimMode,
     /// How databases are opened while they are rescaled.
     pub database: DatabaseOptions,
 }
 
 impl RestoreOptions {
-    /// Everything from the store, nothing left behind, not claimed.
+    /// Everything from the store, nothing left behind.
     #[must_use]
     pub fn new(max_parallelism: u32) -> Self {
         Self {
@@ -85,7 +61,6 @@ impl RestoreOptions {
             local: Vec::new(),
             max_parallelism,
             allow_missing: BTreeSet::new(),
-            claim: ClaimMode::default(),
             database: DatabaseOptions::default(),
         }
     }

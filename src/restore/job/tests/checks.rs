@@ -6,7 +6,7 @@ use super::kit::{Task, World, descriptor, range};
 use crate::error::Kind;
 use crate::lifecycle::abort::Abort;
 use crate::lifecycle::driver;
-use crate::restore::job::{ClaimMode, JobOperator, check_job, find};
+use crate::restore::job::{JobOperator, check_job, find};
 use crate::types::{CheckpointNumber, Key, Name};
 
 fn job() -> Name {
@@ -80,13 +80,4 @@ fn row12_a_job_is_held_against_what_the_checkpoint_has() {
     let (_, said) = check(&[operator("count", 128, 3)], &[]).unwrap_err();
     assert!(said.contains("operator source (source) has state in the checkpoint and is not in the job"), "{said}");
     check(&[operator("count", 128, 3)], &["source"]).unwrap();
-}
-
-#[test]
-fn row12_only_a_claimed_checkpoint_may_be_expired_by_policy() {
-    let world = World::new();
-    let checkpoint = world.checkpoint(&[Task::default()]);
-    assert_eq!(ClaimMode::Claim.protected(&checkpoint), None);
-    assert_eq!(ClaimMode::NoClaim.protected(&checkpoint), Some((job(), checkpoint.number)));
-    assert_eq!(ClaimMode::default(), ClaimMode::NoClaim);
 }
