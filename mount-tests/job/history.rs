@@ -46,7 +46,7 @@ impl Dice {
 }
 
 /// Events of each partition.
-const LENGTH: i64 = 1_000;
+const LENGTH: i64 = 2_000;
 /// Lives with bad luck; from then on the sun shines.
 const UNLUCKY: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -123,6 +123,8 @@ fn live(
     let begun = Instant::now();
     let completed = || world.completed.lock().unwrap().len();
     let before = completed();
+    // Most lives see a checkpoint completed before they end.
+    let patient = dice.roll(6) > 0;
     loop {
         assert!(begun.elapsed() < PATIENCE, "seed {}: this life does not end", world.seed);
         std::thread::sleep(Duration::from_millis(2 + dice.roll(25)));
@@ -141,8 +143,7 @@ fn live(
         if !unlucky {
             continue;
         }
-        // Most lives see a checkpoint completed before they end.
-        let spared = completed() == before && dice.roll(6) > 0;
+        let spared = patient && completed() == before;
         match dice.roll(40) {
             0..=3 if spared => {}
             0 | 1 => {

@@ -74,13 +74,18 @@ pub struct Life {
     pub from: Option<CheckpointNumber>,
 }
 
+/// In memory where there is such a place: what is tried here is what happens when, not a disk.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
 fn store_in_memory(memory: &Arc<Memory>) -> Store {
     Store::from_backend(Arc::clone(memory) as _, "memory://", StoreOptions { attempts: 1, ..StoreOptions::default() })
 }
 
 impl World {
     pub fn new(seed: u64, length: i64) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let memory = Arc::new(Memory::new());
         let session = Session::over(store_in_memory(&memory), &dir.path().join("cache"), true).unwrap();
         Self {
