@@ -1,6 +1,6 @@
 //! The coordinator's end: looks for acks and for numbers that somebody gave up.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,12 @@ pub struct StoredGateway {
     epoch: Epoch,
     writer: Uid,
     period: Duration,
+    looked: Cell<Option<Instant>>,
     watched: RefCell<BTreeMap<CheckpointNumber, Watched>>,
 }
 
 impl StoredGateway {
-    /// A gateway for the tasks of this reign, which looks once per period.
+    /// A gateway for the tasks of this reign, which looks once per period, however often it is asked.
     #[must_use]
     pub fn new(reign: &Reign, period: Duration) -> Self {
         Self {
@@ -44,6 +45,7 @@ impl StoredGateway {
             epoch: reign.epoch(),
             writer: reign.writer(),
             period,
+            looked: Cell::new(None),
             watched: RefCell::default(),
         }
     }
@@ -134,13 +136,20 @@ impl Gateway for StoredGateway {
 
     fn poll(&self, wait: Duration) -> Result<Vec<TaskEvent>> {
         let until = Instant::now().checked_add(wait);
+        let due = || self.looked.get().map_or(Duration::ZERO, |at| self.period.saturating_sub(at.elapsed()));
         loop {
-            let events = self.look()?;
-            let left = until.map_or(wait, |until| until.saturating_duration_since(Instant::now()));
-            if !events.is_empty() || left.is_zero() {
-                return Ok(events);
+            if due().is_zero() {
+                self.looked.set(Some(Instant::now()));
+                let events = self.look()?;
+                if !events.is_empty() {
+                    return Ok(events);
+                }
             }
-            std::thread::sleep(left.min(self.period));
+            let left = until.map_or(wait, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(Vec::new());
+            }
+            std::thread::sleep(left.min(due()));
         }
     }
 }

@@ -237,6 +237,22 @@ fn row13_the_end_of_a_reign_is_heard_and_fences_no_successor() {
 }
 
 #[test]
+fn row13_a_coordinator_looks_no_more_often_than_its_period() {
+    let store = Memory::store();
+    let reign = begin(&store, WRITER);
+    let (rarely, often) = (StoredGateway::new(&reign, Duration::from_secs(3600)), StoredGateway::new(&reign, NOW));
+    let opened = reign.open(CHECKPOINT).unwrap();
+    let (number, uid) = (opened.number, opened.intent.place.uid);
+    let asked = |gateway: &StoredGateway| {
+        gateway.trigger(&Trigger { number, uid, timestamp_ms: 0, kind: CHECKPOINT }).unwrap();
+        let before = store.counters().lists.get();
+        (0..3).for_each(|_| assert_eq!(gateway.poll(NOW).unwrap(), []));
+        store.counters().lists.get() - before
+    };
+    assert_eq!((asked(&rarely), asked(&often)), (1, 3));
+}
+
+#[test]
 fn row13_a_task_looks_no_more_often_than_its_period() {
     let store = Memory::store();
     begin(&store, WRITER);
