@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::gateway::Gateway;
-use super::machine::{Action, Coordinator, Input};
+use super::machine::{Action, Coordinator, Input, Task};
 use super::message::{Notice, TaskEvent, TriggerKind};
 use super::reign::{Ended, Reign};
 use crate::error::{Error, Kind, Result};
@@ -23,6 +23,7 @@ type Answer = Result<CheckpointNumber, String>;
 
 enum Command {
     Take(TriggerKind, Sender<Answer>),
+    Failed(Task, String),
     Cancel,
     Halt,
 }
@@ -70,6 +71,11 @@ impl Control {
         // A coordinator that is gone drops the sender: the asker is told so.
         let _ = self.0.send(Command::Take(kind, tell));
         Asked(hear)
+    }
+
+    /// Says that a task died, by whoever saw its process end: one that is killed says nothing itself. The job must be restored then.
+    pub fn failed(&self, task: Task, reason: &str) {
+        let _ = self.0.send(Command::Failed(task, reason.to_owned()));
     }
 
     /// Ends the job without a savepoint.
@@ -176,6 +182,7 @@ impl Loop<'_> {
                 match command {
                     Command::Halt => return RunEnd::Halted,
                     Command::Cancel => self.take_in(Input::Cancel),
+                    Command::Failed(task, reason) => self.take_in(Input::TaskFailed { task, reason }),
                     Command::Take(kind, tell) => {
                         last_id += 1;
                         self.asked.push((last_id, tell));
@@ -302,7 +309,8 @@ impl Loop<'_> {
                 None
             }
             Action::FailJob { reason } => {
-                log::error!("job {} fails: {reason}", self.reign.job());
+                // Who runs it is told by its end.
+                log::info!("job {} fails: {reason}", self.reign.job());
                 self.end = Some(RunEnd::Failed { reason });
                 None
             }

@@ -57,6 +57,11 @@ impl Outputs {
         self.0.iter().flat_map(|edge| &edge.senders).try_for_each(|sender| sender.send(element.clone()))
     }
 
+    /// Goes in order, without an end: the job is stopped, and the tasks downstream will be told so themselves.
+    pub fn leave(&mut self) {
+        self.0.drain(..).flat_map(|edge| edge.senders).for_each(GateSender::leave);
+    }
+
     /// Says that nothing follows.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::chain::Subtask;
 use super::data::{Edge, Outputs, Partitioner};
@@ -13,10 +14,10 @@ use super::local_state::LocalStateStore;
 use super::operator::ChainedOperator;
 use super::run::{Ending, Input, Run};
 use crate::cache::Session;
-use crate::engine::coordinator::{LocalGateway, Reporter, TaskSide};
+use crate::engine::coordinator::{LocalGateway, Reporter, StoredTask, Task, TaskSide};
 use crate::error::{Error, Kind, Result};
 use crate::format::ExpectedOperator;
-use crate::types::Name;
+use crate::types::{Epoch, Name};
 
 /// Elements that wait between two subtasks.
 const QUEUE: usize = 256;
@@ -94,21 +95,53 @@ struct Running {
 pub struct Deployment(Vec<Running>);
 
 impl Deployment {
-    /// Starts every subtask.
+    /// Starts every subtask, for a coordinator in this process.
     ///
     /// # Errors
     /// When a chain cannot be made or a thread not be started; what runs already is killed then.
-    pub fn start(around: &Surroundings, mut vertices: Vec<Vertex>, links: &[Link]) -> Result<(Self, LocalGateway)> {
+    pub fn start(around: &Surroundings, vertices: Vec<Vertex>, links: &[Link]) -> Result<(Self, LocalGateway)> {
         let count: usize = vertices.iter().map(|v| v.parallelism as usize).sum();
         let (gateway, sides) = LocalGateway::new(count);
         let mut sides = sides.into_iter();
+        let side = |_| {
+            let side = sides.next().ok_or_else(|| Error::new(Kind::Other, "internal: a task without its side"))?;
+            Ok(Box::new(side) as Box<dyn TaskSide>)
+        };
+        Ok((Self::start_with(around, vertices, links, side)?, gateway))
+    }
+
+    /// Starts every subtask, for a coordinator in another process or on another host: the one of this epoch. Each looks for its words in the
+    /// store once per period.
+    ///
+    /// # Errors
+    /// As [`Deployment::start`].
+    pub fn start_stored(
+        around: &Surroundings,
+        vertices: Vec<Vertex>,
+        links: &[Link],
+        (epoch, period): (Epoch, Duration),
+    ) -> Result<Self> {
+        let Surroundings { session, job, .. } = around;
+        let side = |tasks| -> Result<Box<dyn TaskSide>> {
+            Ok(Box::new(StoredTask::new(session.store.clone(), job.clone(), epoch, tasks, period)))
+        };
+        Self::start_with(around, vertices, links, side)
+    }
+
+    fn start_with(
+        around: &Surroundings,
+        mut vertices: Vec<Vertex>,
+        links: &[Link],
+        mut side: impl FnMut(Vec<Task>) -> Result<Box<dyn TaskSide>>,
+    ) -> Result<Self> {
+        let count: usize = vertices.iter().map(|v| v.parallelism as usize).sum();
         let mut wires = Wires::new(&vertices, links)?;
         let mut all = Self(Vec::with_capacity(count));
         // Downstream first: nobody sends to what is not there.
         for (at, vertex) in vertices.iter_mut().enumerate().rev() {
             for index in 0..vertex.parallelism {
-                let side = sides.next().ok_or_else(|| Error::new(Kind::Other, "internal: a task without its side"))?;
-                let run = one(around, vertex, index, Box::new(side), wires.take(at, index, links));
+                let tasks = vertex.operators.iter().map(|o| (Name::encode(o), index)).collect();
+                let run = side(tasks).and_then(|side| one(around, vertex, index, side, wires.take(at, index, links)));
                 match run.and_then(|(run, reporter)| spawn(run, reporter, (at, index))) {
                     Ok(running) => all.0.push(running),
                     Err(e) => {
@@ -120,7 +153,7 @@ impl Deployment {
                 }
             }
         }
-        Ok((all, gateway))
+        Ok(all)
     }
 
     /// Number of subtasks.

@@ -57,6 +57,8 @@ struct Channel {
     watermark: Option<i64>,
     /// Its sender is gone without an end.
     broken: bool,
+    /// Its sender was told to stop: nothing more comes, and that is no error.
+    left: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,8 @@ struct State {
     watermark: Option<i64>,
     ended: bool,
     closed: bool,
+    /// The reader was told to stop: what is sent on is for nobody, and that is no error.
+    left: bool,
 }
 
 #[derive(Debug)]
@@ -101,7 +105,16 @@ pub struct GateSender {
 #[must_use]
 pub fn gate(inputs: usize, capacity: usize) -> (Gate, Vec<GateSender>) {
     let channels = (0..inputs).map(|_| Channel::default()).collect();
-    let state = State { channels, turn: 0, aligning: None, last: None, watermark: None, ended: false, closed: false };
+    let state = State {
+        channels,
+        turn: 0,
+        aligning: None,
+        last: None,
+        watermark: None,
+        ended: false,
+        closed: false,
+        left: false,
+    };
     let shared = Arc::new(Shared { capacity: capacity.max(1), state: Mutex::new(state), changed: Condvar::new() });
     let senders = (0..inputs).map(|channel| GateSender { shared: Arc::clone(&shared), channel }).collect();
     (Gate(shared), senders)
@@ -118,9 +131,13 @@ impl GateSender {
     /// When the reader is gone.
     pub fn send(&self, element: Element) -> Result<()> {
         let shared = &self.shared;
-        let full =
-            |s: &mut State| !s.closed && s.channels.get(self.channel).is_some_and(|c| c.queue.len() >= shared.capacity);
+        let full = |s: &mut State| {
+            !s.closed && !s.left && s.channels.get(self.channel).is_some_and(|c| c.queue.len() >= shared.capacity)
+        };
         let mut state = shared.changed.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        if state.left {
+            return Ok(());
+        }
         if state.closed {
             return Err(gone("downstream"));
         }
@@ -133,10 +150,19 @@ impl GateSender {
     }
 }
 
+impl GateSender {
+    /// Goes in order, without an end: the job is stopped, and the reader will be told so itself.
+    pub fn leave(self) {
+        if let Some(channel) = self.shared.lock().channels.get_mut(self.channel) {
+            channel.left = true;
+        }
+    }
+}
+
 impl Drop for GateSender {
     fn drop(&mut self) {
         if let Some(channel) = self.shared.lock().channels.get_mut(self.channel) {
-            channel.broken = true;
+            channel.broken = !channel.left;
         }
         self.shared.changed.notify_all();
     }
@@ -150,6 +176,11 @@ impl Drop for Gate {
 }
 
 impl Gate {
+    /// Goes in order: the job is stopped, and those who send will be told so themselves. Until then what they send is dropped.
+    pub fn leave(self) {
+        self.0.lock().left = true;
+    }
+
     /// What comes next; waits for it no longer than this.
     ///
     /// # Errors
@@ -369,6 +400,14 @@ mod tests {
         drop(senders);
         assert!(matches!(gate_one.next(Duration::ZERO), Ok(Arrived::Record(_))));
         assert!(gate_one.next(Duration::ZERO).is_err());
+        // One that was told to stop is none: the others hear it a moment later.
+        let (gate_two, mut senders) = gate(1, 1);
+        senders.pop().unwrap().leave();
+        assert_eq!(gate_two.next(Duration::ZERO).unwrap(), Arrived::Nothing);
+        let (gate_two, senders) = gate(1, 1);
+        gate_two.leave();
+        senders[0].send(record(1)).unwrap();
+        senders[0].send(record(2)).unwrap();
         let (gate_two, senders) = gate(1, 1);
         drop(gate_two);
         assert!(senders[0].send(record(1)).is_err());

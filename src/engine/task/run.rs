@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::chain::{Arrival, Subtask};
 use super::data::Outputs;
@@ -13,8 +13,10 @@ use crate::error::{Error, Kind, Result};
 
 /// Longest that a task waits for input before it looks for orders.
 const WAIT: Duration = Duration::from_millis(5);
-/// Records between two looks for orders.
+/// Records between two looks for orders, where they are quick ones.
 const RECORDS: usize = 256;
+/// Longest between two looks for orders, one record aside: a barrier must not wait for 256 records that take a tenth of a second each.
+const TURN: Duration = Duration::from_millis(10);
 
 /// Where a subtask's records come from.
 #[derive(Debug)]
@@ -93,6 +95,11 @@ impl Run {
                         }
                     }
                     Order::Stop => {
+                        // Neighbours hear it a moment later, and must not take this one for dead.
+                        self.outputs.leave();
+                        if let Input::Gate(gate) = std::mem::replace(&mut self.input, Input::Source) {
+                            gate.leave();
+                        }
                         self.subtask.wait()?;
                         return Ok(Ending::Stopped);
                     }
@@ -126,8 +133,10 @@ impl Run {
     }
 
     fn produce(&mut self) -> Result<bool> {
+        let begun = Instant::now();
         for _ in 0..RECORDS {
             match self.subtask.produce(&mut self.outputs)? {
+                Produced::Some if begun.elapsed() >= TURN => break,
                 Produced::Some => {}
                 Produced::Nothing => {
                     std::thread::sleep(WAIT);
@@ -140,8 +149,12 @@ impl Run {
     }
 
     fn consume(&mut self) -> Result<bool> {
+        let begun = Instant::now();
         for _ in 0..RECORDS {
             let Input::Gate(gate) = &self.input else { break };
+            if begun.elapsed() >= TURN {
+                break;
+            }
             match gate.next(WAIT)? {
                 Arrived::Record(record) => self.subtask.process(record, &mut self.outputs)?,
                 Arrived::Watermark(t) => self.subtask.watermark(t, &mut self.outputs)?,

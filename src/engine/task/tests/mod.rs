@@ -23,6 +23,7 @@ use crate::types::{CheckpointNumber, Key, KeyGroupRange, Name};
 
 mod chain;
 mod incremental;
+mod job;
 mod luck;
 
 /// What happened, in order.
