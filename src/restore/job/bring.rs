@@ -54,6 +54,21 @@ impl Readable {
     }
 }
 
+/// Where a subtask's RocksDB directory lies under a mount.
+///
+/// # Errors
+/// When it is no mount of this store that answers.
+pub(super) fn in_place(
+    session: &Session,
+    checkpoint: &Checkpoint,
+    entry: &SubtaskEntry,
+    mount: &Path,
+) -> Result<PathBuf> {
+    let point = clone::mount_of(session, mount)?;
+    let subtask = Path::new(checkpoint.job.as_str()).join(checkpoint.number.to_string());
+    Ok(point.join(subtask).join(entry.operator.as_str()).join(entry.subtask.to_string()).join("db"))
+}
+
 impl Old<'_> {
     fn words(&self) -> String {
         format!("{}/{}/{}/{}", self.checkpoint.job, self.checkpoint.number, self.entry.operator, self.entry.subtask)
@@ -102,10 +117,7 @@ impl Old<'_> {
             return Ok(Readable::Own(own));
         }
         if let Some(mount) = &options.mount {
-            let point = clone::mount_of(self.session, mount)?;
-            let subtask = Path::new(self.checkpoint.job.as_str()).join(self.checkpoint.number.to_string());
-            let subtask = subtask.join(self.entry.operator.as_str()).join(self.entry.subtask.to_string());
-            return Ok(Readable::InPlace(point.join(subtask).join("db")));
+            return in_place(self.session, self.checkpoint, self.entry, mount).map(Readable::InPlace);
         }
         copy::copy_laid(self.session, &layout, &own, &Silent)?;
         Ok(Readable::Own(own))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::assign::{OldHandle, assign};
-use super::bring::{Old, Way};
+use super::bring::{Old, Way, in_place};
 use super::rescale::{Part, rescale};
 use super::{RestoreOptions, states};
 use crate::cache::Session;
@@ -68,6 +68,37 @@ pub fn restore_keyed(
     let others: Vec<&Part<'_>> = assigned.others().filter_map(part).collect();
     let (descriptor, way) = rescale(session, best, &others, assigned.mine, options, directory)?;
     Ok(Some(directory_of(descriptor, false, way)))
+}
+
+/// Keyed state as it lies under a mount, to be opened read-only.
+#[derive(Debug, Clone)]
+pub struct KeyedInPlace {
+    /// The subtask whose it was.
+    pub subtask: u32,
+    /// Its RocksDB directory.
+    pub directory: PathBuf,
+    /// Its states.
+    pub descriptor: KeyedDescriptor,
+}
+
+/// The keyed state of an operator where it lies: nothing is copied, and only what is read is fetched.
+///
+/// # Errors
+/// When `mount` is no mount of this store that answers, or a task manifest cannot be read or believed.
+pub fn keyed_in_place(
+    session: &Session,
+    checkpoint: &Checkpoint,
+    operator: &Name,
+    mount: &Path,
+) -> Result<Vec<KeyedInPlace>> {
+    let tasks = states::tasks(session, checkpoint, operator)?;
+    let entries = checkpoint.manifest.subtasks.iter().filter(|s| s.operator == *operator);
+    let found = entries.zip(tasks).filter_map(|(entry, task)| Some((entry, task.states.keyed?)));
+    let in_place = found.map(|(entry, descriptor)| {
+        let directory = in_place(session, checkpoint, entry, mount)?;
+        Ok(KeyedInPlace { subtask: entry.subtask, directory, descriptor })
+    });
+    in_place.collect()
 }
 
 /// What the old subtasks of an operator have of keyed state.

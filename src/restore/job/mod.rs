@@ -26,7 +26,7 @@ use std::path::PathBuf;
 pub use assign::{Assigned, OldHandle, assign, range_of};
 pub use bring::Way;
 pub use check::{JobOperator, OldOperator, check_job, check_operators, find, old_operators};
-pub use keyed::{RestoredKeyed, restore_keyed};
+pub use keyed::{KeyedInPlace, RestoredKeyed, keyed_in_place, restore_keyed};
 pub use local::LocalCopy;
 pub use operator::restore_operator_state;
 pub use raw::{RawPart, restore_raw_keyed, restore_raw_operator};

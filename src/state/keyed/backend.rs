@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::core::{Core, Shared, lock};
+use super::core::{Access, Core, Shared, lock};
 use super::descriptor::{Declaration, KeyedDescriptor, StateKind, TimeDomain};
 use super::encoding::{EncodedKey, group_prefix, read_row};
 use super::handle::Handle;
@@ -60,7 +60,7 @@ impl<K: KeySerializer> KeyedBackend<K> {
             backend: uid,
             states: Vec::new(),
         };
-        Self::start(directory, descriptor, config, true)
+        Self::start(directory, descriptor, config, Access::Write { create: true })
     }
 
     /// Opens a database that a checkpoint brought, with all its states. It may be a clone.
@@ -69,6 +69,25 @@ impl<K: KeySerializer> KeyedBackend<K> {
     /// When the descriptor has other keys, another range or largest parallelism than the config, the directory lacks a state, or
     /// RocksDB cannot open it.
     pub fn open(directory: &Path, descriptor: &KeyedDescriptor, config: KeyedConfig<K>) -> Result<Self, StateError> {
+        Self::check(directory, descriptor, &config)?;
+        Self::start(directory, descriptor.clone(), config, Access::Write { create: false })
+    }
+
+    /// Opens a database that lies in a checkpoint, to read it where it is, say under the mount: nothing is written, and no lock is taken.
+    /// What is written into its states is never stored.
+    ///
+    /// # Errors
+    /// As [`KeyedBackend::open`].
+    pub fn open_read_only(
+        directory: &Path,
+        descriptor: &KeyedDescriptor,
+        config: KeyedConfig<K>,
+    ) -> Result<Self, StateError> {
+        Self::check(directory, descriptor, &config)?;
+        Self::start(directory, descriptor.clone(), config, Access::Read)
+    }
+
+    fn check(directory: &Path, descriptor: &KeyedDescriptor, config: &KeyedConfig<K>) -> Result<(), StateError> {
         let problem = match compatible_keys(&descriptor.key, &config.serializer.descriptor()) {
             Compatibility::Refused(words) => words,
             Compatibility::AsIs if descriptor.max_parallelism != config.max_parallelism => format!(
@@ -79,7 +98,7 @@ impl<K: KeySerializer> KeyedBackend<K> {
                 let (old, new) = (descriptor.range, config.range);
                 format!("it has the key groups {old}, and {new} are asked for: rescale it first")
             }
-            Compatibility::AsIs => return Self::start(directory, descriptor.clone(), config, false),
+            Compatibility::AsIs => return Ok(()),
         };
         Err(StateError::Backend { path: directory.to_owned(), problem })
     }
@@ -88,14 +107,13 @@ impl<K: KeySerializer> KeyedBackend<K> {
         directory: &Path,
         descriptor: KeyedDescriptor,
         config: KeyedConfig<K>,
-        create: bool,
+        access: Access,
     ) -> Result<Self, StateError> {
         let KeyedConfig { serializer, range, max_parallelism, options, clock } = config;
         // All key groups of the range exist.
         KeyGroupRange::new(range.first, range.last)?;
         KeyGroupRange::subtask_of(max_parallelism, 1, range.last)?;
-        let options = DatabaseOptions { create, ..options };
-        let core = Core::open(directory, descriptor, &options, clock)?;
+        let core = Core::open(directory, descriptor, &options, clock, access)?;
         Ok(Self { serializer, core: Arc::new(Mutex::new(core)) })
     }
 

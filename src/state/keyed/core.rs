@@ -47,6 +47,15 @@ struct Slot {
     bounds: Vec<Option<i64>>,
 }
 
+/// How a database is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// To read and write; a new one is made.
+    Write { create: bool },
+    /// To read it where it lies.
+    Read,
+}
+
 /// Which state of a backend.
 pub(super) type StateId = usize;
 
@@ -65,7 +74,9 @@ impl Core {
         mut descriptor: KeyedDescriptor,
         options: &DatabaseOptions,
         clock: Clock,
+        access: Access,
     ) -> Result<Self, StateError> {
+        let options = &DatabaseOptions { create: access == Access::Write { create: true }, ..options.clone() };
         let there = if options.create { Vec::new() } else { Database::families(path)? };
         let range = descriptor.range;
         let slots = std::mem::take(&mut descriptor.states).into_iter();
@@ -80,7 +91,13 @@ impl Core {
             None => options.to_rocksdb(),
         };
         let families = there.iter().map(|family| (family.as_str(), with_options(family))).collect();
-        let database = Database::open_families(path, families, options)?;
+        let database = match access {
+            Access::Write { .. } => Database::open_families(path, families, options)?,
+            Access::Read => {
+                let names: Vec<&str> = there.iter().map(String::as_str).collect();
+                Database::open_read_only(path, &names, options)?
+            }
+        };
         // Later families are made, whatever this one was.
         let options = DatabaseOptions { create: true, ..options.clone() };
         Ok(Self { database: Some(database), options, descriptor, slots, key: None, clock, pending: 0 })

@@ -7,11 +7,43 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Kind;
 use crate::state::serializer::{
-    BytesSerializer, IntSerializer, SerdeSerializer, StringSerializer, TimeWindow, TimeWindowSerializer,
+    BytesSerializer, IntSerializer, SerdeSerializer, StringSerializer, TimeWindow, TimeWindowSerializer, VoidNamespace,
 };
 
 fn s(text: &str) -> String {
     text.to_owned()
+}
+
+#[test]
+fn row6_a_checkpoint_is_read_where_it_lies() {
+    let bench = Bench::new();
+    let backend = bench.create("db", LongSerializer);
+    let count = backend.value(Declaration::new("count", LongSerializer)).unwrap();
+    backend.set_current_key(&5).unwrap();
+    count.set(&(), &7).unwrap();
+    let (chk, descriptor) = (bench.path("chk"), backend.descriptor());
+    backend.checkpoint(&chk).unwrap();
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(&chk).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let open = |range| KeyedBackend::open_read_only(&chk, &descriptor, bench.config(LongSerializer, range, 128));
+    // Two at once: nobody takes a lock.
+    let both = [open((0, 127)).unwrap(), open((0, 127)).unwrap()];
+    for read in &both {
+        let count = read.value(Declaration::new("count", LongSerializer)).unwrap();
+        assert_eq!(read.keys("count", &VoidNamespace, &()).unwrap(), [5]);
+        read.set_current_key(&5).unwrap();
+        assert_eq!(count.get(&()).unwrap(), Some(7));
+        count.set(&(), &8).unwrap();
+        assert!(read.clone().flush().is_err());
+        assert!(read.value(Declaration::new("another", LongSerializer)).is_err());
+    }
+    drop(both);
+    assert_eq!(names(), before);
+    assert!(open((0, 63)).is_err(), "other key groups");
 }
 
 #[test]
