@@ -44,20 +44,23 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
     Ok(out)
 }
 
-/// Adds up a job's checkpoints.
-pub(crate) fn usage(job: &Path) -> Result<Usage> {
+/// Adds up the databases of an operator in a job's checkpoints.
+pub(crate) fn usage(job: &Path, operator: &str) -> Result<Usage> {
     let mut usage = Usage::default();
     let mut inodes: BTreeMap<u64, (u64, u64, String)> = BTreeMap::new();
     for chk in list(job)?.iter().filter_map(|n| n.strip_suffix('/')) {
         usage.checkpoints += 1;
-        let db = job.join(chk).join("db/0/db");
-        for entry in std::fs::read_dir(&db).map_err(|e| fail(&db, e))? {
-            let entry = entry.map_err(|e| fail(&db, e))?;
-            let stat = entry.metadata().map_err(|e| fail(&entry.path(), e))?;
-            usage.files += 1;
-            usage.logical += stat.len();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            inodes.entry(stat.ino()).or_insert((stat.len(), 0, name)).1 += 1;
+        let subtasks = job.join(chk).join(operator);
+        for subtask in list(&subtasks)?.iter().filter_map(|n| n.strip_suffix('/')) {
+            let db = subtasks.join(subtask).join("db");
+            for entry in std::fs::read_dir(&db).map_err(|e| fail(&db, e))? {
+                let entry = entry.map_err(|e| fail(&db, e))?;
+                let stat = entry.metadata().map_err(|e| fail(&entry.path(), e))?;
+                usage.files += 1;
+                usage.logical += stat.len();
+                let name = entry.file_name().to_string_lossy().into_owned();
+                inodes.entry(stat.ino()).or_insert((stat.len(), 0, name)).1 += 1;
+            }
         }
     }
     usage.inodes = inodes.len() as u64;
@@ -68,11 +71,11 @@ pub(crate) fn usage(job: &Path) -> Result<Usage> {
 }
 
 /// The look, in words.
-pub(crate) fn describe(job: &Path) -> Result<Vec<String>> {
-    let u = usage(job)?;
+pub(crate) fn describe(job: &Path, operator: &str) -> Result<Vec<String>> {
+    let u = usage(job, operator)?;
     let mut out = vec![format!("{}: {}", job.display(), list(job)?.join("  "))];
     out.push(format!(
-        "{} checkpoints show {} files, {}; they are {} inodes, {}",
+        "{} checkpoints show {} files of databases, {}; they are {} inodes, {}",
         u.checkpoints,
         u.files,
         words::size(u.logical),
@@ -94,15 +97,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let job = dir.path();
         for chk in ["chk-1", "chk-2"] {
-            std::fs::create_dir_all(job.join(chk).join("db/0/db")).unwrap();
-            std::fs::write(job.join(chk).join("db/0/db/CURRENT"), "12345").unwrap();
+            std::fs::create_dir_all(job.join(chk).join("count/1/db")).unwrap();
+            std::fs::write(job.join(chk).join("count/1/db/CURRENT"), "12345").unwrap();
         }
-        let sst = job.join("chk-1/db/0/db/000009.sst");
+        let sst = job.join("chk-1/count/1/db/000009.sst");
         std::fs::write(&sst, [7; 100]).unwrap();
-        std::fs::hard_link(&sst, job.join("chk-2/db/0/db/000009.sst")).unwrap();
+        std::fs::hard_link(&sst, job.join("chk-2/count/1/db/000009.sst")).unwrap();
         std::os::unix::fs::symlink("chk-2", job.join("latest")).unwrap();
         assert_eq!(list(job).unwrap(), ["chk-1/", "chk-2/", "latest -> chk-2"]);
-        let u = usage(job).unwrap();
+        let u = usage(job, "count").unwrap();
         assert_eq!((u.checkpoints, u.files, u.logical, u.inodes, u.unique), (2, 4, 210, 3, 110));
         assert_eq!(u.shared.map(|(name, names, _)| (name, names)), Some(("000009.sst".to_owned(), 2)));
         assert!(list(&job.join("missing")).unwrap_err().message().contains("missing"));

@@ -1,10 +1,15 @@
-//! `demo`: a job counts words into RocksDB, takes checkpoints, is killed, and is restored from the mount; then its counts are compared
-//! with a recount.
+//! `demo`: a job of the engine counts words, takes checkpoints, one of which fails, is killed, is restored from the mount, stopped with a
+//! savepoint, and restored with another parallelism; then its counts are compared with a recount.
 //!
-//! [`source`] is the text, [`state`] what the job keeps, [`worker`] the process that counts, [`stage`] the processes and directories, [`look`]
-//! the view of the mount, and [`story`] what happens when.
+//! The job: [`source`] is the text, [`records`] what flows, [`operators`] what it flows through, [`state`] the keyed state, [`job`] how it is
+//! put together, [`worker`] the process that it runs in. Around it: [`life`] is a reign with its coordinator, [`stage`] the processes and
+//! directories, [`look`] the view of the mount, and [`story`] what happens when.
 
+mod job;
+mod life;
 mod look;
+mod operators;
+mod records;
 mod source;
 mod stage;
 mod state;
@@ -13,7 +18,6 @@ mod worker;
 
 use std::path::PathBuf;
 
-use ckptfs::engine::{Session, SessionOptions};
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::restore::select::job_name;
 
@@ -42,12 +46,9 @@ pub(crate) struct Args {
     /// Write the paths of the counted files into this file, one a line
     #[arg(long, value_name = "FILE", requires = "counts")]
     paths: Option<PathBuf>,
-    /// Be the counting process on this database
-    #[arg(long, hide = true, value_name = "DB", requires = "list")]
+    /// Be the worker process that is set up so
+    #[arg(long, hide = true, value_name = "SETUP")]
     worker: Option<PathBuf>,
-    /// What the counting process reads
-    #[arg(long, hide = true, value_name = "FILE")]
-    list: Option<PathBuf>,
     /// Spoil a count after the restore, to see the comparison fail
     #[arg(long, hide = true)]
     corrupt_one_count: bool,
@@ -55,13 +56,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = job_name(&args.job)?;
-    let (Some(database), Some(list)) = (&args.worker, &args.list) else {
-        return story::play(context, args, &job);
-    };
-    let session = Session::open(&SessionOptions { near: database.parent().map(PathBuf::from), ..context.options() })?;
-    let task = worker::Task { session, job: &job, database, list, corrupt: args.corrupt_one_count };
-    worker::run(&task)?;
-    Ok(Exit::Done)
+    match &args.worker {
+        Some(setup) => worker::run(context.options(), setup).map(|()| Exit::Done),
+        None => story::play(context, args, &job),
+    }
 }
 
 /// The text to count: what the user names, or Rust.

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use ckptfs::error::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
 
 /// A demo over less shows nothing, and its process would be done before it could be killed.
 pub(crate) const LEAST: u64 = 1 << 20;
@@ -29,32 +30,15 @@ pub(crate) struct Source {
     pub(crate) texts: Vec<Text>,
 }
 
-/// Where counting goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Where reading goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Position {
     /// Index of the file.
     pub(crate) file: u64,
     /// The next byte of it; a word never goes across.
     pub(crate) byte: u64,
-    /// Bytes counted before it, in all files.
+    /// Bytes before it, in all files.
     pub(crate) done: u64,
-}
-
-impl Position {
-    pub(crate) fn encode(self) -> [u8; 24] {
-        let mut out = [0; 24];
-        for (to, n) in out.chunks_exact_mut(8).zip([self.file, self.byte, self.done]) {
-            to.copy_from_slice(&n.to_be_bytes());
-        }
-        out
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut numbers = bytes.chunks_exact(8).map(|c| c.try_into().map(u64::from_be_bytes));
-        let mut next = || numbers.next()?.ok();
-        let found = Self { file: next()?, byte: next()?, done: next()? };
-        (bytes.len() == 24).then_some(found)
-    }
 }
 
 fn is_word(b: u8) -> bool {
@@ -111,6 +95,22 @@ impl Source {
     /// Bytes of all files.
     pub(crate) fn bytes(&self) -> u64 {
         self.texts.iter().map(|t| t.size).sum()
+    }
+
+    /// Parts of about the same length, each some files in a row; with few files some parts are empty.
+    pub(crate) fn split(&self, parts: u32) -> Vec<Self> {
+        let total = self.bytes().max(1);
+        let mut out: Vec<Self> = (0..parts).map(|_| Self { texts: Vec::new() }).collect();
+        let mut before = 0u64;
+        for text in &self.texts {
+            let middle = before.saturating_add(text.size / 2).min(total - 1);
+            let part = u128::from(middle) * u128::from(parts) / u128::from(total);
+            if let Some(part) = usize::try_from(part).ok().and_then(|p| out.get_mut(p)) {
+                part.texts.push(text.clone());
+            }
+            before = before.saturating_add(text.size);
+        }
+        out
     }
 
     /// Writes the list for another process: size and path, one file a line.
@@ -260,14 +260,26 @@ mod tests {
         }
         // Reading goes on from any position that a piece ended at.
         let (piece, at) = s.piece(Position::default(), 9).unwrap().unwrap();
-        assert_eq!(Position::decode(&at.encode()), Some(at));
         let mut rest = count(&s, 3, at);
         for w in words(&piece) {
             *rest.entry(w.to_vec()).or_default() += 1;
         }
         assert_eq!(rest, whole);
-        assert_eq!(Position::decode(&[0; 23]), None);
-        assert_eq!(Position::decode(&[0; 32]), None);
+    }
+
+    #[test]
+    fn parts_are_of_about_the_same_length_and_have_every_file_once() {
+        let texts: Vec<Text> = (0..100).map(|i| Text { path: format!("{i}").into(), size: 10 + i % 7 }).collect();
+        let source = Source { texts };
+        for parts in [1, 3, 12] {
+            let split = source.split(parts);
+            let all: Vec<Text> = split.iter().flat_map(|s| s.texts.clone()).collect();
+            assert_eq!(all, source.texts);
+            let even = source.bytes() / u64::from(parts);
+            assert!(split.iter().all(|s| s.bytes().abs_diff(even) <= 20), "{split:?}");
+        }
+        let one = Source { texts: vec![Text { path: "x".into(), size: 5 }] };
+        assert_eq!(one.split(4).iter().map(|s| s.texts.len()).sum::<usize>(), 1);
     }
 
     #[test]

@@ -1,13 +1,15 @@
-//! Where the demo plays: its directory, the mount's process and the counting process. Whatever way the demo ends, they go.
+//! Where the demo plays: its directory, the mount's process, the worker and the coordinator. Whatever way the demo ends, they go.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ckptfs::engine::coordinator::Control;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::fuse;
 use ckptfs::local::signal::Termination;
@@ -15,6 +17,7 @@ use ckptfs::local::{mounts, process};
 use ckptfs::types::Uid;
 
 use super::super::Context;
+use super::job::Setup;
 use super::worker::Line;
 
 /// How long the mount may take to answer: a store's deadline and some more.
@@ -22,6 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the mount's process may take to end after its mount is gone.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// How long the coordinator may take to end: longer than it needs where the store answers.
+const HALT: Duration = Duration::from_secs(5);
+
+/// Tries to remove the directory: what still runs in this process when it is interrupted may write into it for a moment.
+const REMOVALS: u32 = 40;
 
 /// 128 and the number of SIGINT, as shells have it.
 const INTERRUPTED: i32 = 130;
@@ -31,6 +40,7 @@ const INTERRUPTED: i32 = 130;
 struct Parts {
     mount: Option<Child>,
     worker: Option<Child>,
+    coordinator: Option<(Control, JoinHandle<()>)>,
     cleaned: bool,
 }
 
@@ -62,16 +72,17 @@ fn fail(what: impl std::fmt::Display, e: std::io::Error) -> Error {
     Error::with_source(kind, format!("cannot {what}: {e}"), e)
 }
 
+fn make(directory: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
+    made.map_err(|e| fail(format!("make the directory {} (choose another place with --work)", directory.display()), e))
+}
+
 impl Stage {
     /// A fresh directory below `parent`. Store and cache are the given ones, else in it.
     pub(crate) fn new(context: &Context, parent: &Path, keep: bool) -> Result<Self> {
         let nonce = Uid::random().map_err(|e| fail("make a random name", e))?.to_string();
         let parent = std::path::absolute(parent).map_err(|e| fail("resolve a path", e))?;
         let directory = parent.join(format!("ckptfs-demo-{}", nonce.get(..12).unwrap_or_default()));
-        let make = |d: &Path| {
-            let made = std::fs::DirBuilder::new().mode(0o700).create(d);
-            made.map_err(|e| fail(format!("make the directory {} (choose another place with --work)", d.display()), e))
-        };
         make(&directory)?;
         let shared = Arc::new(Shared { directory, keep, interrupted: AtomicBool::new(false), parts: Mutex::default() });
         let below = |name: &str| shared.directory.join(name);
@@ -150,35 +161,78 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts a counting process; it is read line by line.
-    pub(crate) fn work(&self, job: &str, list: &Path, database: &Path, corrupt: bool) -> Result<Lines> {
+    /// The list of files that are counted.
+    pub(crate) fn list(&self) -> PathBuf {
+        self.path("list")
+    }
+
+    /// Starts a worker, in a directory of its own; each of its lines is heard, and then its end.
+    pub(crate) fn work(&self, setup: &Setup, mut hear: impl FnMut(Option<Line>) + Send + 'static) -> Result<()> {
+        make(&setup.directory)?;
+        let file = setup.directory.join("setup.json");
+        let text = serde_json::to_vec(setup).map_err(|e| fail("write a setup", e.into()))?;
+        std::fs::write(&file, text).map_err(|e| fail(format!("write {}", file.display()), e))?;
         let mut command = self.command()?;
-        command.args(["demo", "--job", job, "--worker"]).arg(database).arg("--list").arg(list);
-        if corrupt {
-            command.arg("--corrupt-one-count");
-        }
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| fail("start the counting process", e))?;
-        let output = child.stdout.take().map(BufReader::new);
+        command.args(["demo", "--worker"]).arg(&file);
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| fail("start the worker process", e))?;
+        let output = child.stdout.take();
         self.shared.parts().worker = Some(child);
-        output.map(Lines).ok_or_else(|| Error::new(Kind::Other, "the counting process has no output"))
+        let output = output.ok_or_else(|| Error::new(Kind::Other, "the worker process has no output"))?;
+        let listen = move || {
+            for text in BufReader::new(output).lines() {
+                match text.ok().and_then(|text| serde_json::from_str(&text).ok()) {
+                    Some(line) => hear(Some(line)),
+                    None => break,
+                }
+            }
+            hear(None);
+        };
+        let thread = std::thread::Builder::new().name("listen".to_owned()).spawn(listen);
+        thread.map(drop).map_err(|e| fail("start a thread", e))
+    }
+
+    /// A coordinator runs: it is halted before the directory goes.
+    pub(crate) fn coordinated(&self, control: Control, thread: JoinHandle<()>) {
+        self.shared.parts().coordinator = Some((control, thread));
+    }
+
+    /// It has ended by itself.
+    pub(crate) fn coordinator_gone(&self) {
+        let ended = self.shared.parts().coordinator.take();
+        if let Some((_, thread)) = ended
+            && thread.join().is_err()
+        {
+            log::error!("internal: the coordinator panicked");
+        }
     }
 
     /// SIGKILL, and nothing else.
     pub(crate) fn kill_worker(&self) -> Result<()> {
         match self.shared.parts().worker.take() {
-            None => Err(Error::new(Kind::Other, "there is no counting process to kill")),
+            None => Err(Error::new(Kind::Other, "there is no worker process to kill")),
             Some(mut worker) => {
-                worker.kill().map_err(|e| fail("kill the counting process", e))?;
-                worker.wait().map(drop).map_err(|e| fail("wait for the counting process", e))
+                worker.kill().map_err(|e| fail("kill the worker process", e))?;
+                worker.wait().map(drop).map_err(|e| fail("wait for the worker process", e))
             }
         }
     }
 
-    /// Waits for the counting process to end by itself.
-    pub(crate) fn wait_worker(&self) -> Result<ExitStatus> {
-        let worker = self.shared.parts().worker.take();
-        let mut worker = worker.ok_or_else(|| Error::new(Kind::Other, "there is no counting process"))?;
-        worker.wait().map_err(|e| fail("wait for the counting process", e))
+    /// Waits for the worker to end by itself; one that does not is killed.
+    pub(crate) fn wait_worker(&self, patience: Duration) -> Result<ExitStatus> {
+        let begun = Instant::now();
+        let gone = || Error::new(Kind::Other, "there is no worker process");
+        loop {
+            let ended = self.shared.parts().worker.as_mut().ok_or_else(gone)?.try_wait();
+            if let Some(status) = ended.map_err(|e| fail("wait for the worker process", e))? {
+                self.shared.parts().worker = None;
+                return Ok(status);
+            }
+            if begun.elapsed() > patience {
+                self.kill_worker()?;
+                return Err(Error::new(Kind::Other, format!("the worker process did not end within {patience:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -207,6 +261,13 @@ impl Shared {
             let _ = worker.kill();
             let _ = worker.wait();
         }
+        if let Some((control, thread)) = parts.coordinator.take() {
+            control.halt();
+            let begun = Instant::now();
+            while !thread.is_finished() && begun.elapsed() < HALT {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         let point = self.directory.join("mnt");
         if let Some(mut mount) = parts.mount.take() {
             if mounts::mounted_at(&point).is_ok_and(|m| !m.is_empty())
@@ -224,32 +285,22 @@ impl Shared {
         }
         if mounts::mounted_at(&point).is_ok_and(|m| !m.is_empty()) {
             log::error!("{} is still mounted: `ckptfs umount --lazy {}`", point.display(), point.display());
-        } else if !self.keep
-            && let Err(e) = std::fs::remove_dir_all(&self.directory)
-        {
-            log::error!("{} is left over: {e}", self.directory.display());
+        } else if !self.keep {
+            self.remove();
         }
     }
-}
 
-/// What a counting process says.
-#[derive(Debug)]
-pub(crate) struct Lines(BufReader<ChildStdout>);
-
-impl Lines {
-    /// The next line; nothing when the process ended.
-    pub(crate) fn next(&mut self) -> Result<Option<Line>> {
-        let mut text = String::new();
-        match self.0.read_line(&mut text) {
-            Ok(0) => Ok(None),
-            Ok(_) => serde_json::from_str(&text).map(Some).map_err(|e| {
-                Error::with_source(
-                    Kind::Other,
-                    format!("the counting process said {text:?}, which is no line of it"),
-                    e,
-                )
-            }),
-            Err(e) => Err(fail("hear from the counting process", e)),
+    fn remove(&self) {
+        for _ in 0..REMOVALS {
+            let removed = std::fs::remove_dir_all(&self.directory);
+            if !self.directory.exists() {
+                return;
+            }
+            if let Err(e) = removed {
+                log::debug!("{} is still there: {e}", self.directory.display());
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
+        log::error!("{} is left over", self.directory.display());
     }
 }

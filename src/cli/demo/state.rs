@@ -1,126 +1,128 @@
-//! What the demo's job keeps in RocksDB: words and their counts, the same per file, and how far the text was read. All three change
-//! in one batch, so whatever a checkpoint holds fits together, and counting goes on from it exactly.
+//! The keyed state of the demo's job: how often each word came, for ever and in the windows that are still open, with a timer for each of those.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use ckptfs::error::{Error, Kind, Result};
-use ckptfs::state::{Counters, Database, DatabaseOptions, StateError, decode_count};
+use ckptfs::state::DatabaseOptions;
+use ckptfs::state::keyed::{
+    Declaration, KeyedBackend, KeyedConfig, KeyedDescriptor, KeyedState, TimeDomain, Timers, ValueState,
+};
+use ckptfs::state::serializer::{LongSerializer, StringSerializer, TimeWindow, TimeWindowSerializer, VoidNamespace};
+use ckptfs::types::{KeyGroupRange, now_ms};
 
-use super::source::{Position, words};
+use super::records::MAX_PARALLELISM;
 
-/// Word to count: small and hot, rewritten all the time.
-const WORDS: &str = "words";
-/// File index and word to count: grows at its end, so old SSTs stay as they are.
-const FILES: &str = "files";
-/// How far the text was read.
-const PLACE: &str = "place";
-const FAMILIES: [&str; 3] = [WORDS, FILES, PLACE];
-const AT: &[u8] = b"at";
+const TOTAL: &str = "total";
+const WINDOW: &str = "window";
 
-/// Small, so that a demo of a minute has tables to share.
+/// Small, so that a demo of seconds has tables to share.
 const WRITE_BUFFER: usize = 8 << 20;
 const TABLE_SIZE: u64 = 2 << 20;
-
-/// The job's state.
-#[derive(Debug)]
-pub(crate) struct Counts(Database);
 
 /// Words and their counts, in the order of their bytes.
 pub(crate) type Tally = BTreeMap<Vec<u8>, u64>;
 
-/// The library's border for errors of the state layer.
-pub(crate) fn failed(e: StateError) -> Error {
-    Error::with_source(e.kind(), e.to_string(), e)
+/// Sizes of the databases.
+pub(crate) fn database() -> DatabaseOptions {
+    DatabaseOptions { create: true, write_buffer: WRITE_BUFFER, table_size: TABLE_SIZE, ..DatabaseOptions::default() }
 }
 
-fn options(create: bool) -> DatabaseOptions {
-    DatabaseOptions { create, write_buffer: WRITE_BUFFER, table_size: TABLE_SIZE, ..DatabaseOptions::default() }
+fn config(range: KeyGroupRange) -> KeyedConfig<StringSerializer> {
+    KeyedConfig {
+        serializer: StringSerializer,
+        range,
+        max_parallelism: MAX_PARALLELISM,
+        options: database(),
+        clock: Arc::new(now_ms),
+    }
+}
+
+/// The state of one counting subtask.
+pub(crate) struct Counts {
+    backend: KeyedBackend<StringSerializer>,
+    total: ValueState<VoidNamespace, LongSerializer>,
+    window: ValueState<TimeWindowSerializer, LongSerializer>,
+    timers: Timers<StringSerializer, TimeWindowSerializer>,
 }
 
 impl Counts {
-    /// Opens the state to count on, or begins one.
-    pub(crate) fn open(path: &Path, create: bool) -> Result<Self> {
-        Database::open(path, &FAMILIES, &options(create)).map(Self).map_err(failed)
+    /// Begins one in a directory that is not there yet.
+    pub(crate) fn create(directory: &Path, range: KeyGroupRange) -> Result<Self> {
+        Self::of(KeyedBackend::create(directory, config(range))?)
     }
 
-    /// Opens a checkpoint where it lies.
-    pub(crate) fn open_read_only(path: &Path) -> Result<Self> {
-        Database::open_read_only(path, &FAMILIES, &options(false)).map(Self).map_err(failed)
+    /// Goes on with what a checkpoint had.
+    pub(crate) fn open(directory: &Path, descriptor: &KeyedDescriptor) -> Result<Self> {
+        Self::of(KeyedBackend::open(directory, descriptor, config(descriptor.range))?)
     }
 
-    /// How far the text was read.
-    pub(crate) fn position(&self) -> Result<Position> {
-        match self.0.get(PLACE, AT).map_err(failed)? {
-            None => Ok(Position::default()),
-            Some(bytes) => Position::decode(&bytes).ok_or_else(|| {
-                Error::new(Kind::Damage, format!("the position in {} is damaged", self.0.path().display()))
-            }),
+    /// Opens it where it lies, to read it.
+    pub(crate) fn open_read_only(directory: &Path, descriptor: &KeyedDescriptor) -> Result<Self> {
+        Self::of(KeyedBackend::open_read_only(directory, descriptor, config(descriptor.range))?)
+    }
+
+    fn of(backend: KeyedBackend<StringSerializer>) -> Result<Self> {
+        Ok(Self {
+            total: backend.value(Declaration::new(TOTAL, LongSerializer))?,
+            window: backend.value(Declaration::with_namespace(WINDOW, TimeWindowSerializer, LongSerializer))?,
+            timers: backend.timers(TimeDomain::Event, WINDOW, TimeWindowSerializer)?,
+            backend,
+        })
+    }
+
+    pub(crate) fn backend(&mut self) -> &mut dyn KeyedState {
+        &mut self.backend
+    }
+
+    /// Counts a word so many times more.
+    pub(crate) fn add(&self, word: &String, count: i64, window: &TimeWindow) -> Result<()> {
+        self.backend.set_current_key(word)?;
+        let total = self.total.get(&())?.unwrap_or_default();
+        self.total.set(&(), &total.saturating_add(count))?;
+        let before = self.window.get(window)?;
+        self.window.set(window, &before.unwrap_or_default().saturating_add(count))?;
+        if before.is_none() {
+            self.timers.register(window, window.end.saturating_sub(1))?;
         }
+        Ok(())
     }
 
-    /// Counts pieces of files and moves the position, in one step.
-    pub(crate) fn add(&self, pieces: &[(u64, Vec<u8>)], to: Position) -> Result<()> {
-        let mut by_word = Counters::new(WORDS);
-        let mut by_file = Counters::new(FILES);
-        let mut key = Vec::new();
-        for (file, piece) in pieces {
-            for word in words(piece) {
-                by_word.add(word, 1);
-                key.clear();
-                key.extend_from_slice(&file.to_be_bytes());
-                key.extend_from_slice(word);
-                by_file.add(&key, 1);
-            }
+    /// The counts of the windows that are over; they are forgotten, the totals stay.
+    pub(crate) fn fire(&self, time: i64) -> Result<Vec<(TimeWindow, String, i64)>> {
+        let mut fired = Vec::new();
+        for due in self.timers.pop_until(time)? {
+            self.backend.set_current_key(&due.key)?;
+            let count = self.window.get(&due.namespace)?.ok_or_else(|| {
+                Error::new(Kind::Other, format!("a timer of {:?} fired for a window without it", due.key))
+            })?;
+            self.window.clear(&due.namespace)?;
+            fired.push((due.namespace, due.key, count));
         }
-        let mut batch = self.0.batch();
-        by_word.write_to(&mut batch).map_err(failed)?;
-        by_file.write_to(&mut batch).map_err(failed)?;
-        batch.put(PLACE, AT, &to.encode()).map_err(failed)?;
-        batch.commit().map_err(failed)
+        Ok(fired)
     }
 
     /// Counts the first word once too often: what the comparison at the end must find.
     pub(crate) fn corrupt(&self) -> Result<()> {
-        let first = self.0.scan(WORDS).map_err(failed)?.next();
-        let Some((word, _)) = first.transpose().map_err(failed)? else { return Ok(()) };
-        let of_file = [&0u64.to_be_bytes()[..], &word].concat();
-        let mut batch = self.0.batch();
-        for (family, key) in [(WORDS, &*word), (FILES, &of_file)] {
-            let mut counters = Counters::new(family);
-            counters.add(key, 1);
-            counters.write_to(&mut batch).map_err(failed)?;
-        }
-        batch.commit().map_err(failed)
+        let words = self.backend.keys(TOTAL, &VoidNamespace, &())?;
+        let Some(first) = words.first() else { return Ok(()) };
+        self.backend.set_current_key(first)?;
+        let total = self.total.get(&())?.unwrap_or_default();
+        Ok(self.total.set(&(), &total.saturating_add(1))?)
     }
 
-    /// RocksDB's own checkpoint.
-    pub(crate) fn checkpoint(&self, directory: &Path) -> Result<()> {
-        self.0.checkpoint(directory).map_err(failed)
-    }
-
-    /// All words.
-    pub(crate) fn tally(&self) -> Result<Tally> {
-        let mut out = Tally::new();
-        for pair in self.0.scan(WORDS).map_err(failed)? {
-            let (word, value) = pair.map_err(failed)?;
-            let count = decode_count(self.0.path(), &word, &value).map_err(failed)?;
-            out.insert(word.into_vec(), count);
+    /// Adds all its words to a tally, which must not have them: a word is of one subtask.
+    pub(crate) fn tally_into(&self, tally: &mut Tally) -> Result<()> {
+        for word in self.backend.keys(TOTAL, &VoidNamespace, &())? {
+            self.backend.set_current_key(&word)?;
+            let count = self.total.get(&())?.and_then(|n| u64::try_from(n).ok());
+            let count = count.ok_or_else(|| Error::new(Kind::Damage, format!("the word {word:?} has no count")))?;
+            if let Some(other) = tally.insert(word.into_bytes(), count) {
+                return Err(Error::new(Kind::Damage, format!("two subtasks have a word, {count} and {other} times")));
+            }
         }
-        Ok(out)
-    }
-
-    /// The counts of all files, added up: they must be [`Counts::tally`].
-    pub(crate) fn tally_of_files(&self) -> Result<Tally> {
-        let mut out = Tally::new();
-        for pair in self.0.scan(FILES).map_err(failed)? {
-            let (key, value) = pair.map_err(failed)?;
-            let count = decode_count(self.0.path(), &key, &value).map_err(failed)?;
-            let word = key.get(8..).unwrap_or_default();
-            let sum = out.entry(word.to_vec()).or_insert(0u64);
-            *sum = sum.saturating_add(count);
-        }
-        Ok(out)
+        Ok(())
     }
 }
 
@@ -138,29 +140,42 @@ pub(crate) fn difference(counted: &Tally, recounted: &Tally) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn state_fits_together_and_one_wrong_count_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("db");
-        assert_eq!(Counts::open(&path, false).unwrap_err().kind(), Kind::NotFound);
-        let counts = Counts::open(&path, true).unwrap();
-        assert_eq!(counts.position().unwrap(), Position::default());
-        let at = Position { file: 1, byte: 5, done: 12 };
-        counts.add(&[(0, b"a b a".to_vec()), (1, b"b c".to_vec())], at).unwrap();
-        counts.add(&[(1, b"c".to_vec())], at).unwrap();
-        let tally = Tally::from([(b"a".to_vec(), 2), (b"b".to_vec(), 2), (b"c".to_vec(), 2)]);
-        assert_eq!(counts.tally().unwrap(), tally);
-        assert_eq!(counts.tally_of_files().unwrap(), tally);
-        let chk = dir.path().join("chk");
-        counts.checkpoint(&chk).unwrap();
-        counts.corrupt().unwrap();
+    fn tally(counts: &Counts) -> Tally {
+        let mut tally = Tally::new();
+        counts.tally_into(&mut tally).unwrap();
+        tally
+    }
 
-        let kept = Counts::open_read_only(&chk).unwrap();
-        assert_eq!((kept.tally().unwrap(), kept.position().unwrap()), (tally.clone(), at));
-        let wrong = counts.tally().unwrap();
-        assert_eq!(difference(&wrong, &tally).unwrap(), "\"a\" was counted 3 times and is there 2 times");
-        assert_eq!(counts.tally_of_files().unwrap(), wrong, "only a recount can find it");
-        assert_eq!(difference(&tally, &tally), None);
-        assert_eq!(difference(&Tally::new(), &tally).unwrap(), "\"a\" was counted 0 times and is there 2 times");
+    #[test]
+    fn totals_stay_windows_fire_once_and_one_wrong_count_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = KeyGroupRange::of_subtask(MAX_PARALLELISM, 1, 0).unwrap();
+        let path = dir.path().join("db");
+        let mut counts = Counts::create(&path, all).unwrap();
+        let window = |start| TimeWindow { start, end: start + 10 };
+        for (word, count, start) in [("a", 1, 0), ("b", 2, 0), ("a", 1, 0), ("c", 2, 10)] {
+            counts.add(&word.to_owned(), count, &window(start)).unwrap();
+        }
+        assert_eq!(counts.fire(8).unwrap(), []);
+        let mut fired = counts.fire(9).unwrap();
+        fired.sort_by(|a, b| a.1.cmp(&b.1));
+        assert_eq!(fired, [(window(0), "a".to_owned(), 2), (window(0), "b".to_owned(), 2)]);
+        let expected = Tally::from([(b"a".to_vec(), 2), (b"b".to_vec(), 2), (b"c".to_vec(), 2)]);
+        assert_eq!(tally(&counts), expected);
+
+        let descriptor = counts.backend().descriptor();
+        let checkpoint = dir.path().join("chk");
+        counts.backend().checkpoint(&checkpoint).unwrap();
+        counts.corrupt().unwrap();
+        let kept = Counts::open_read_only(&checkpoint, &descriptor).unwrap();
+        assert_eq!(tally(&kept), expected);
+        assert_eq!(kept.tally_into(&mut expected.clone()).unwrap_err().kind(), Kind::Damage);
+        let wrong = difference(&tally(&counts), &expected).unwrap();
+        assert!(wrong.ends_with("was counted 3 times and is there 2 times"), "{wrong}");
+        assert_eq!(difference(&expected, &expected), None);
+        assert_eq!(difference(&Tally::new(), &expected).unwrap(), "\"a\" was counted 0 times and is there 2 times");
+        drop(kept);
+        let goes_on = Counts::open(&checkpoint, &descriptor).unwrap();
+        assert_eq!(goes_on.fire(i64::MAX - 1).unwrap(), [(window(10), "c".to_owned(), 2)]);
     }
 }
