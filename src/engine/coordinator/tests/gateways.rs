@@ -86,7 +86,7 @@ fn side(store: &Store, epoch: u64) -> StoredTask {
 fn hosts() -> Hosts {
     let store = Memory::store();
     let reign = begin(&store, WRITER);
-    let gateway = StoredGateway::new(&reign, Duration::from_millis(1));
+    let gateway = StoredGateway::new(&reign, NOW);
     let sides = vec![side(&store, 1), side(&store, 1)];
     Hosts { store, reign, gateway, sides }
 }
