@@ -10,7 +10,7 @@ use ckptfs::engine::task::{ChainedOperator, Deployment, Link, Make, Record, Surr
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::ExpectedOperator;
 use ckptfs::lifecycle::Checkpoint;
-use ckptfs::restore::job::{RestoreOptions, Way, restore_keyed, restore_operator_state};
+use ckptfs::restore::job::{RestoreOptions, RestoredKeyed, restore_keyed, restore_operator_state};
 use ckptfs::state::operator::OperatorStateBackend;
 use ckptfs::types::{CheckpointNumber, Epoch, KeyGroupRange, Name};
 use serde::{Deserialize, Serialize};
@@ -84,15 +84,15 @@ struct World {
     from: Option<Checkpoint>,
     parts: Vec<Source>,
     progress: Arc<Progress>,
-    ways: Mutex<Vec<Way>>,
+    restored: Mutex<Vec<RestoredKeyed>>,
 }
 
 /// A job that runs.
 pub(crate) struct Running {
     pub(crate) deployment: Deployment,
     pub(crate) progress: Arc<Progress>,
-    /// How each counting subtask's database was brought here.
-    pub(crate) ways: Vec<Way>,
+    /// Each counting subtask's database, where it was brought here.
+    pub(crate) restored: Vec<RestoredKeyed>,
 }
 
 /// Restores the job, where there is something to restore, and starts it.
@@ -106,7 +106,7 @@ pub(crate) fn start(session: Session, setup: Setup) -> Result<Running> {
         local: None,
     };
     let (parts, progress) = (Source::read_list(&setup.list)?.split(PARTS), Arc::<Progress>::default());
-    let world = Arc::new(World { session, setup, from, parts, progress, ways: Mutex::default() });
+    let world = Arc::new(World { session, setup, from, parts, progress, restored: Mutex::default() });
     let vertex = |operators: &[&str], make: fn(&World, u32) -> Result<Vec<ChainedOperator>>| {
         let world = Arc::clone(&world);
         let make: Make = Box::new(move |index| make(&world, index));
@@ -125,8 +125,8 @@ pub(crate) fn start(session: Session, setup: Setup) -> Result<Running> {
         Link { from: 1, to: 2, partition: Box::new(|_| Box::new(|r: &Record, of| sink_of(&r.value, of))) },
     ];
     let deployment = Deployment::start_stored(&around, vertices, &links, (epoch, PERIOD))?;
-    let ways = std::mem::take(&mut *world.ways.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(Running { deployment, progress: Arc::clone(&world.progress), ways })
+    let restored = std::mem::take(&mut *world.restored.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Running { deployment, progress: Arc::clone(&world.progress), restored })
 }
 
 /// The sink's subtask that takes a window in.
@@ -189,8 +189,9 @@ impl World {
         let operator = Name::encode(COUNT);
         let restored = restore_keyed(&self.session, checkpoint, &operator, index, *parallelism, &options, directory)?;
         let Some(restored) = restored else { return Ok(None) };
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner).push(restored.way);
-        Counts::open(&restored.directory, &restored.descriptor).map(Some)
+        let counts = Counts::open(&restored.directory, &restored.descriptor)?;
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner).push(restored);
+        Ok(Some(counts))
     }
 
     fn sink(&self, index: u32) -> Result<Sink> {

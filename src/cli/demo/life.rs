@@ -53,8 +53,10 @@ pub(crate) enum Event {
 }
 
 /// How a life is to be led.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    /// From nothing, or from the newest checkpoint.
+    pub(crate) from: RestoreFrom,
     pub(crate) parallelism: u32,
     /// Event time at which nothing more comes in it.
     pub(crate) until: i64,
@@ -71,7 +73,7 @@ pub(crate) struct Begun {
     pub(crate) epoch: u64,
     pub(crate) seconds: f64,
     pub(crate) clones: usize,
-    pub(crate) copies: usize,
+    pub(crate) rescaled: usize,
     /// Pins of clones of earlier lives that were taken away.
     pub(crate) unpinned: usize,
 }
@@ -85,13 +87,13 @@ pub(crate) struct Life<'a> {
 
 impl<'a> Life<'a> {
     /// Takes the job over, starts a worker with what is to be restored, and coordinates it once it works.
-    pub(crate) fn begin(stage: &'a Stage, session: &Session, job: &Name, plan: Plan) -> Result<(Self, Begun)> {
+    pub(crate) fn begin(stage: &'a Stage, session: &Session, job: &Name, plan: &Plan) -> Result<(Self, Begun)> {
         let reign = Reign::begin(
             session,
             ReignPlan {
                 job: job.clone(),
                 expected: job::expected(plan.parallelism),
-                restore: RestoreFrom::Latest,
+                restore: plan.from.clone(),
                 claim: ClaimMode::Claim,
                 pinned: Vec::new(),
             },
@@ -117,8 +119,8 @@ impl<'a> Life<'a> {
                 let _ = tell.send(line.map_or(Event::Gone, Event::Worker));
             }
         })?;
-        let (seconds, clones, copies) = match events.recv() {
-            Ok(Event::Worker(Line::Ready { seconds, clones, copies })) => (seconds, clones, copies),
+        let (seconds, clones, rescaled) = match events.recv() {
+            Ok(Event::Worker(Line::Ready { seconds, clones, rescaled })) => (seconds, clones, rescaled),
             _ => return Err(worker_failed(stage)),
         };
         // Every task has its state: what earlier lives ran on is of no use any more.
@@ -140,7 +142,7 @@ impl<'a> Life<'a> {
             })
             .map_err(|e| Error::with_source(Kind::Resources, format!("no thread for the coordinator: {e}"), e))?;
         stage.coordinated(control.clone(), coordinator);
-        Ok((Self { stage, control, events }, Begun { from, epoch, seconds, clones, copies, unpinned }))
+        Ok((Self { stage, control, events }, Begun { from, epoch, seconds, clones, rescaled, unpinned }))
     }
 
     /// What happens next.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use ckptfs::engine::coordinator::RestoreFrom;
 use ckptfs::engine::{Session, SessionOptions};
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::{TaskManifest, Verdict};
@@ -144,7 +145,7 @@ pub(crate) fn play(context: &Context, args: &Args, job: &Name) -> Result<Exit> {
     }
 }
 
-impl Play<'_> {
+impl<'a> Play<'a> {
     fn tell(&self, text: &str) {
         words::tell(self.context.quiet, text);
     }
@@ -204,9 +205,11 @@ impl Play<'_> {
             words::size(row.reused_bytes),
             row.seconds
         ));
-        if let Some((failed, _)) = self.given_up.take() {
+        if let Some((failed, _)) = self.given_up.take()
+            && adopted.0 > 0
+        {
             self.tell(&format!(
-                "    it needs {} in {} blobs that {failed} had uploaded: they were adopted and not sent again",
+                "    it has {} in {} blobs that {failed} had uploaded: they were adopted and not sent again",
                 words::size(adopted.1),
                 adopted.0
             ));
@@ -261,19 +264,21 @@ impl Play<'_> {
         Ok((row, adopted))
     }
 
-    fn began(&self, begun: &Begun, plan: Plan) {
-        let Begun { from, epoch, seconds, clones, copies, unpinned } = begun;
-        let tasks = format!("parallelism {}, epoch {epoch}", plan.parallelism);
+    fn began(&self, begun: &Begun, parallelism: u32) {
+        let Begun { from, epoch, seconds, clones, rescaled, unpinned } = begun;
+        let tasks = format!("parallelism {parallelism}, epoch {epoch}");
         let Some(from) = from else {
             return self.tell(&format!("a worker process runs the job with {tasks}: its coordinator is this process"));
         };
-        let ways = match (clones, copies) {
-            (clones, 0) => format!("{clones} databases are clones over the mount"),
-            (clones, copies) => format!("{clones} databases are clones over the mount, {copies} are copies"),
+        let ways = match rescaled {
+            0 => format!("{clones} databases are clones over the mount"),
+            n => format!(
+                "{n} databases are put together for other key groups, {clones} of them on clones over the mount"
+            ),
         };
         let pins = match unpinned {
             0 => String::new(),
-            n => format!("; the pins of {n} older ones are gone"),
+            n => format!("; the pins of {n} older clones are gone"),
         };
         self.tell(&format!(
             "restored {}/{from} into a new worker process in {seconds:.2} s ({tasks}): {ways}{pins}",
@@ -281,11 +286,18 @@ impl Play<'_> {
         ));
     }
 
+    fn begin(&self, plan: &Plan) -> Result<Life<'a>> {
+        let (life, begun) = Life::begin(self.stage, self.session, self.job, plan)?;
+        self.began(&begun, plan.parallelism);
+        Ok(life)
+    }
+
     /// Counts; one checkpoint fails on the way; then the worker is killed in the middle of its work.
     fn count_until_killed(&mut self) -> Result<()> {
-        let plan = Plan { parallelism: 2, until: FIRST_UNTIL, fails_in: Some(FAILS_AFTER), corrupt: false };
-        let (life, begun) = Life::begin(self.stage, self.session, self.job, plan)?;
-        self.began(&begun, plan);
+        // The store may be one in which a demo was before.
+        let from = RestoreFrom::Nothing;
+        let plan = Plan { from, parallelism: 2, until: FIRST_UNTIL, fails_in: Some(FAILS_AFTER), corrupt: false };
+        let life = self.begin(&plan)?;
         let (total, all) = (self.total, self.total / 100 * 54);
         let seen = self.live(&life, |seen| {
             // What is read since the last checkpoint is lost with the process, unless this life has read all that is for it.
@@ -304,18 +316,18 @@ impl Play<'_> {
 
     /// Goes on from the mount, until a savepoint stops the job.
     fn count_until_stopped(&mut self, corrupt: bool) -> Result<()> {
-        let plan = Plan { parallelism: 2, until: SECOND_UNTIL, fails_in: None, corrupt };
-        let (life, begun) = Life::begin(self.stage, self.session, self.job, plan)?;
-        self.began(&begun, plan);
+        let from = RestoreFrom::Latest;
+        let plan = Plan { from, parallelism: 2, until: SECOND_UNTIL, fails_in: None, corrupt };
+        let life = self.begin(&plan)?;
         self.live(&life, |seen| seen.completed >= STOP_AFTER)?;
         self.stop(life, "stopped the job with the savepoint")
     }
 
     /// Goes on with one subtask more, to the end of the text.
     fn count_to_the_end(&mut self) -> Result<()> {
-        let plan = Plan { parallelism: 3, until: STREAM_MS, fails_in: None, corrupt: false };
-        let (life, begun) = Life::begin(self.stage, self.session, self.job, plan)?;
-        self.began(&begun, plan);
+        let from = RestoreFrom::Latest;
+        let plan = Plan { from, parallelism: 3, until: STREAM_MS, fails_in: None, corrupt: false };
+        let life = self.begin(&plan)?;
         self.live(&life, |seen| seen.drained)?;
         self.stop(life, "all text is read; stopped the job with the savepoint")
     }
@@ -383,11 +395,12 @@ impl Play<'_> {
     fn last_counts(&self) -> Result<(Checkpoint, Tally)> {
         let checkpoint = self.latest()?;
         self.check_kept(&checkpoint)?;
-        let (databases, _, tally) = self.counts(&checkpoint)?;
+        let (_, _, tally) = self.counts(&checkpoint)?;
+        let subtasks = self.job_directory().join(checkpoint.number.to_string()).join(COUNT);
         self.tell(&format!(
-            "{}/{} has the final counts: {} words in {databases} databases",
-            self.job,
-            checkpoint.number,
+            "{}: {} have the final counts of {} words",
+            subtasks.display(),
+            look::list(&subtasks)?.join("  "),
             tally.len()
         ));
         Ok((checkpoint, tally))

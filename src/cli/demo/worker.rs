@@ -27,10 +27,10 @@ pub(crate) enum Line {
     Ready {
         /// Seconds that took.
         seconds: f64,
-        /// Databases that are clones.
+        /// Databases that are clones over the mount.
         clones: usize,
-        /// Databases whose bytes were all copied.
-        copies: usize,
+        /// Databases that were put together for other key groups than before.
+        rescaled: usize,
     },
     /// So many bytes were read in this life.
     Read(u64),
@@ -49,9 +49,9 @@ pub(crate) fn run(options: SessionOptions, setup: &Path) -> Result<()> {
     session.ready_to_write()?;
     let sources = setup.parallelism;
     let running = job::start(session, setup)?;
-    let of_way = |way| running.ways.iter().filter(|w| **w == way).count();
-    let (clones, copies) = (of_way(Way::Clone), of_way(Way::Copy));
-    say(&Line::Ready { seconds: begun.elapsed().as_secs_f64(), clones, copies })?;
+    let clones = running.restored.iter().filter(|r| r.way == Way::Clone).count();
+    let rescaled = running.restored.iter().filter(|r| !r.inherits).count();
+    say(&Line::Ready { seconds: begun.elapsed().as_secs_f64(), clones, rescaled })?;
     let progress = Arc::clone(&running.progress);
     std::thread::Builder::new()
         .name("tell".to_owned())
