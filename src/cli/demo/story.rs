@@ -206,13 +206,10 @@ impl<'a> Play<'a> {
             row.seconds
         ));
         if let Some((failed, _)) = self.given_up.take()
-            && adopted.0 > 0
+            && adopted > 0
         {
-            self.tell(&format!(
-                "    it has {} in {} blobs that {failed} had uploaded: they were adopted and not sent again",
-                words::size(adopted.1),
-                adopted.0
-            ));
+            let adopted = words::size(adopted);
+            self.tell(&format!("    {adopted} of it {failed} had uploaded: they were adopted and not sent again"));
         }
         self.rows.push(row);
         if self.rows.len() >= LOOK_AFTER && !self.looked {
@@ -236,16 +233,15 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What a checkpoint came to; and how many blobs, of how many bytes, the one that was given up had uploaded for it.
-    fn row(&self, checkpoint: &Checkpoint) -> Result<(Row, (usize, u64))> {
+    /// What a checkpoint came to; and how many bytes of it the one that was given up had uploaded.
+    fn row(&self, checkpoint: &Checkpoint) -> Result<(Row, u64)> {
         let manifest = &checkpoint.manifest;
-        let (mut reused_bytes, mut adopted) = (0u64, (0, 0u64));
+        let (mut reused_bytes, mut adopted) = (0u64, 0u64);
         for entry in &manifest.subtasks {
             let task = task_manifest(self.session, checkpoint, entry)?;
-            reused_bytes = reused_bytes.saturating_add(bytes_of_others(&task, checkpoint.uid));
-            for blob in task.blobs.iter().filter(|b| self.given_up.is_some_and(|(_, uid)| uid == b.name.uid)) {
-                adopted = (adopted.0 + 1, adopted.1.saturating_add(blob.length));
-            }
+            let (own, failed) = (checkpoint.uid, self.given_up.map(|(_, uid)| uid));
+            reused_bytes = reused_bytes.saturating_add(bytes_from(&task, |uid| uid != own));
+            adopted = adopted.saturating_add(bytes_from(&task, |uid| Some(uid) == failed));
         }
         let at = offsets_of(self.session, checkpoint)?.iter().map(|o| o.at.done).sum();
         let row = Row {
@@ -444,14 +440,14 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Bytes of a subtask's files that another checkpoint uploaded.
-fn bytes_of_others(task: &TaskManifest, own: Uid) -> u64 {
+/// Bytes of a subtask's files that lie in blobs of certain uploaders.
+fn bytes_from(task: &TaskManifest, of: impl Fn(Uid) -> bool) -> u64 {
     let extents = task.files.iter().flat_map(|f| &f.extents);
-    let of_others = extents.filter(|e| {
+    let from = extents.filter(|e| {
         let blob = usize::try_from(e.blob).ok().and_then(|i| task.blobs.get(i));
-        blob.is_some_and(|b| b.name.uid != own)
+        blob.is_some_and(|b| of(b.name.uid))
     });
-    of_others.fold(0, |sum, e| sum.saturating_add(e.length))
+    from.fold(0, |sum, e| sum.saturating_add(e.length))
 }
 
 fn top(tally: &Tally) -> String {
