@@ -141,8 +141,9 @@ impl Stage {
         let mut command = self.command()?;
         // Its own words of success are not the demo's.
         command.arg("--quiet").arg("mount").arg(&point).stdout(Stdio::null());
-        let child = command.spawn().map_err(|e| fail("start `ckptfs mount`", e))?;
-        self.shared.parts().mount = Some(child);
+        let mut parts = self.shared.open_parts()?;
+        parts.mount = Some(command.spawn().map_err(|e| fail("start `ckptfs mount`", e))?);
+        drop(parts);
         let begun = Instant::now();
         while mounts::mounted_at(&point)?.is_empty() || std::fs::metadata(&point).is_err() {
             let ended = self.shared.parts().mount.as_mut().map(Child::try_wait);
@@ -174,9 +175,10 @@ impl Stage {
         std::fs::write(&file, text).map_err(|e| fail(format!("write {}", file.display()), e))?;
         let mut command = self.command()?;
         command.args(["demo", "--worker"]).arg(&file);
-        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| fail("start the worker process", e))?;
-        let output = child.stdout.take();
-        self.shared.parts().worker = Some(child);
+        let mut parts = self.shared.open_parts()?;
+        let child = command.stdout(Stdio::piped()).spawn().map_err(|e| fail("start the worker process", e))?;
+        let output = parts.worker.insert(child).stdout.take();
+        drop(parts);
         let output = output.ok_or_else(|| Error::new(Kind::Other, "the worker process has no output"))?;
         let listen = move || {
             for text in BufReader::new(output).lines() {
@@ -249,6 +251,15 @@ impl Drop for Stage {
 impl Shared {
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To start something: what starts after the clean-up would be left over.
+    fn open_parts(&self) -> Result<MutexGuard<'_, Parts>> {
+        let parts = self.parts();
+        if parts.cleaned {
+            return Err(Error::new(Kind::Other, "the demo was interrupted"));
+        }
+        Ok(parts)
     }
 
     /// Ends what runs, unmounts, removes the directory. Nothing here may end early: each step is tried.
