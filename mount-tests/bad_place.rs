@@ -126,7 +126,7 @@ fn a_full_cache_hinders_what_needs_room_and_nothing_else() {
     }
     let desk = desk();
     let good = database(&desk.path("good"));
-    tmpfs(&desk, "small", "512k");
+    tmpfs(&desk, "small", "256k");
     // Every byte goes to the store all the same.
     let said = with_cache(&desk, "small/a", &["snapshot", "--job", "other", "good"]);
     assert_eq!((said.code, said.out.as_str()), (0, "chk-1\n"), "{said:?}");
@@ -137,7 +137,7 @@ fn a_full_cache_hinders_what_needs_room_and_nothing_else() {
     with_cache(&desk, "small/b", &["restore", "--copy", "app/chk-1", "copied"]).ok();
     assert!(database(&desk.path("copied")) == good);
     fs::remove_dir_all(desk.path("small/b")).unwrap();
-    // A mount cannot serve what it has no room for: an error, never a wrong byte.
+    // A mount serves what it cannot keep: verified, from memory. Its log lies on the full disk as well.
     desk.mount("small/c");
     for (name, bytes) in &good {
         match fs::read(desk.mounted_db("chk-1").join(name)) {
@@ -145,8 +145,6 @@ fn a_full_cache_hinders_what_needs_room_and_nothing_else() {
             Err(e) => assert!(matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EIO)), "{name}: {e}"),
         }
     }
-    let log = fs::read_to_string(desk.path("small/c/daemon.log")).unwrap();
-    assert!(log.contains("no space") && log.contains("small/c"), "{log}");
     desk.unmount();
     let from_good_cache = desk.mount("cache");
     assert!(database(&from_good_cache.join("app/chk-1/db/0/db")) == good);

@@ -44,6 +44,17 @@ struct Stored {
     truth: BTreeMap<PathBuf, Vec<u8>>,
 }
 
+/// What bytes in the store are for a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Its bytes, which are nowhere else.
+    Only,
+    /// Its bytes, of which there is a copy.
+    Twice,
+    /// A copy, or its hash tree.
+    Beside,
+}
+
 impl Stored {
     fn new() -> Self {
         let desk = Desk::new();
@@ -103,21 +114,27 @@ impl Stored {
         said
     }
 
-    /// Where the bytes of every mounted file lie, by the manifests: object, offset, length. Trees and tails are marked.
-    fn places(&self) -> BTreeMap<PathBuf, Vec<(PathBuf, u64, u64, bool)>> {
+    /// Where the bytes of every mounted file lie, by the manifests: object, offset, length.
+    fn places(&self) -> BTreeMap<PathBuf, Vec<(PathBuf, u64, u64, What)>> {
         let mut out = BTreeMap::new();
         for object in self.objects(false) {
             let key = self.key(&object);
             let KeyParts::Task(job, n, operator, subtask) = key.parts() else { continue };
             let task = decode_at::<TaskManifest>(&key, &fs::read(&object).unwrap()).unwrap().record;
             for file in &task.files {
-                let place = |e: &ckptfs::types::Extent, data| {
+                let place = |e: &ckptfs::types::Extent, what| {
                     let blob = self.store().join(Key::blob(&task.blobs[e.blob as usize].name).as_str());
-                    (blob, e.offset, e.length, data)
+                    (blob, e.offset, e.length, what)
                 };
-                let mut all: Vec<_> = file.extents.iter().map(|e| place(e, true)).collect();
-                all.extend(file.tree.iter().map(|e| place(e, false)));
-                all.extend(file.tail.iter().map(|t| place(&t.extent, false)));
+                let mut all: Vec<_> = file.extents.iter().map(|e| place(e, What::Only)).collect();
+                if let (Some(tail), [whole]) = (file.tail, all.as_mut_slice()) {
+                    // The mount reads the tail from its copy in the bundle.
+                    whole.2 = tail.start;
+                    let object = whole.0.clone();
+                    all.push((object, tail.start, file.size - tail.start, What::Twice));
+                }
+                all.extend(file.tree.iter().map(|e| place(e, What::Beside)));
+                all.extend(file.tail.iter().map(|t| place(&t.extent, What::Beside)));
                 out.insert(PathBuf::from(format!("{job}/{n}/{operator}/{subtask}/{}", file.path)), all);
             }
         }
@@ -134,7 +151,7 @@ fn one_flipped_bit_in_a_blob_is_an_io_error_and_verify_names_the_file() {
     assert_eq!(places.keys().collect::<Vec<_>>(), stored.truth.keys().collect::<Vec<_>>());
     let blobs = stored.objects(true);
     let bundles: BTreeSet<&PathBuf> =
-        blobs.iter().filter(|b| places.values().flatten().any(|p| !p.3 && p.0 == **b)).collect();
+        blobs.iter().filter(|b| places.values().flatten().any(|p| p.3 == What::Beside && p.0 == **b)).collect();
     assert!(blobs.len() >= 25 && bundles.len() >= 3, "{} blobs, {} bundles", blobs.len(), bundles.len());
     let clean = stored.read_all();
     assert!(clean.iter().all(|(p, got)| got.as_ref() == Ok(&stored.truth[p])), "without damage all is right");
@@ -156,8 +173,8 @@ fn one_flipped_bit_in_a_blob_is_an_io_error_and_verify_names_the_file() {
         in_bundles += flips.keys().filter(|b| bundles.contains(*b)).count();
 
         for (path, got) in &got {
-            let hit = |p: &(PathBuf, u64, u64, bool)| {
-                p.3 && flips.get(&p.0).is_some_and(|(at, _)| (p.1..p.1 + p.2).contains(at))
+            let hit = |p: &(PathBuf, u64, u64, What)| {
+                p.3 == What::Only && flips.get(&p.0).is_some_and(|(at, _)| (p.1..p.1 + p.2).contains(at))
             };
             let touched = places[path].iter().any(|p| flips.contains_key(&p.0));
             match got {

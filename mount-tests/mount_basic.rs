@@ -28,6 +28,11 @@ fn two_checkpoints(bed: &Bed) -> (Files, Files) {
     (first, second)
 }
 
+fn residency(path: &std::path::Path) -> String {
+    let value = ckptfs::local::xattr::lget(path, "user.ckptfs.residency").unwrap().unwrap();
+    String::from_utf8(value).unwrap()
+}
+
 #[test]
 fn every_byte_is_right_with_a_warm_and_with_a_cold_cache() {
     let bed = Bed::new();
@@ -42,6 +47,7 @@ fn every_byte_is_right_with_a_warm_and_with_a_cold_cache() {
                     let path = db.join(path.strip_prefix("db/").unwrap());
                     assert_eq!(fs::metadata(&path).unwrap().len(), bytes.len() as u64);
                     assert!(fs::read(&path).unwrap() == *bytes, "{}", path.display());
+                    assert!(soon(|| residency(&path) == "local"), "{} is fetched whole", path.display());
                 }
                 assert_eq!(ls(&db).len(), files.len());
             }
@@ -135,7 +141,7 @@ fn a_new_checkpoint_is_there_at_once() {
 }
 
 #[test]
-fn a_lazy_file_is_fetched_when_it_is_opened_and_local_from_then_on() {
+fn a_lazy_file_is_read_at_once_fetched_behind_and_local_from_then_on() {
     let bed = Bed::new();
     two_checkpoints(&bed);
     let cache = bed.cold();
@@ -144,24 +150,25 @@ fn a_lazy_file_is_fetched_when_it_is_opened_and_local_from_then_on() {
     run("ls", &["-lR", bed.point.to_str().unwrap()]);
     assert_eq!(cache.counters().fetched_files.get(), 0, "listing fetches no file");
     let lazy = ino(&path);
-    let residency = || {
-        let value = ckptfs::local::xattr::lget(&path, "user.ckptfs.residency").unwrap().unwrap();
-        String::from_utf8(value).unwrap()
-    };
+    let residency = || residency(&path);
     assert_eq!(residency(), "lazy");
     let old = File::open(&path).unwrap();
-    assert_eq!(residency(), "local");
+    let read = |file: &File| {
+        let mut got = vec![0; 5000];
+        file.read_exact_at(&mut got, 2_000_000).unwrap();
+        assert!(got == noise(1, 3_000_001)[2_000_000..2_005_000]);
+    };
+    assert_eq!(residency(), "lazy");
+    read(&old);
+    assert!(soon(|| residency() == "local"), "what was read is fetched whole");
     assert!(soon(|| ino(&path) != lazy), "the name is taken back although it was to last a day");
     let local = ino(&path);
     assert!(soon(|| ino(&bed.db("app", "chk-2").join("000001.sst")) == local), "each of its names");
     let before = mounted.counters().opens_passthrough.get();
     let new = File::open(&path).unwrap();
     assert_eq!(mounted.counters().opens_passthrough.get() - before, u64::from(passthrough()));
-    let want = noise(1, 3_000_001);
     for file in [&old, &new, &old] {
-        let mut got = vec![0; 5000];
-        file.read_exact_at(&mut got, 2_000_000).unwrap();
-        assert!(got == want[2_000_000..2_005_000]);
+        read(file);
     }
     assert_eq!(old.metadata().unwrap().ino(), lazy);
     drop((old, new));

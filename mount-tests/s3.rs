@@ -85,6 +85,11 @@ impl Weed {
         server
     }
 
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     fn answers(&self) -> bool {
         let Ok(mut socket) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

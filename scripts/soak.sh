@@ -14,5 +14,7 @@ cargo test --release --locked --test mount -- soak:: --nocapture --test-threads=
 CKPTFS_HISTORIES=300 cargo test --release --locked --test job -- --nocapture
 # Five failed attempts on a database of a gigabyte.
 CKPTFS_RETRY_MIB=1024 cargo test --release --locked --test job six_attempts -- --nocapture
+# A bad link.
+CKPTFS_FAULTY_READS=100000 cargo test --release --locked --test mount -- over_a_bad_link --nocapture
 # The protocol's largest configurations.
 CKPTFS_EXPLORE_LARGE=1 cargo test --release --locked --test explorer every -- --nocapture

@@ -179,6 +179,31 @@ pub const FETCH_WIDTH: usize = 4;
 /// Most extra range GETs at once in one cache, beyond the first of each file: at most 128 MiB of memory for all of them.
 pub const FETCH_STREAMS: usize = 16;
 
+/// A file up to this size is fetched by one request when anything of it is read.
+pub const LAZY_WHOLE: u64 = 1 << 20;
+
+/// Most groups of one request for a part of a file: 4 MiB, long enough that a round trip of 20 ms does not show at 1 Gbit/s when
+/// several are on their way.
+pub const LAZY_RUN: u64 = 64;
+
+/// Most requests for parts of files that are on their way at once: with [`LAZY_RUN`] at most 128 MiB of memory.
+pub const LAZY_REQUESTS: usize = 32;
+
+/// Most of them that nobody waits for.
+pub const LAZY_BEHIND: usize = 8;
+
+/// Most runs ahead of readers that wait for their turn.
+pub const LAZY_SOON: usize = 1024;
+
+/// How often a part of a file is asked for again when its bytes are wrong: damage on the way passes, damage in the store does not.
+pub const LAZY_TRIES: usize = 3;
+
+/// Most uploads of one content that are remembered to fetch it from.
+pub const LAZY_UPLOADS: usize = 8;
+
+/// Most runs of data that are looked for in a file with holes: what lies behind is fetched anew.
+pub const DATA_RANGES: usize = 1 << 16;
+
 /// Most bundles of one manifest that are fetched at once.
 pub const BUNDLES_AT_ONCE: usize = 8;
 

@@ -5,6 +5,7 @@
 //! <cache>/files/3f/<64 hex>    complete and verified
 //! <cache>/manifests/<64 hex>   task manifests, as the store has them
 //! <cache>/partial/             what is being written; usually without a name
+//! <cache>/partial/<64 hex>     a file that is read before all of it is here, with holes
 //! <cache>/jobs/<job>.lock      a writer's lock per job
 //! <cache>/clones/<nonce>.json  clones that were made with it, by their pins
 //! <cache>/daemon.lock          one daemon per cache, any number of engines
@@ -27,6 +28,7 @@ mod evict;
 mod fetch;
 mod flight;
 pub mod gone;
+mod lazy;
 mod link;
 mod manifest;
 mod open;
@@ -51,6 +53,7 @@ use crate::types::{Digest, Name, Uid};
 pub use clones::Making;
 pub use error::{CacheError, Result};
 pub use evict::Evicted;
+pub use lazy::LazyFile;
 pub use link::{Batch, LinkedIn};
 pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
@@ -106,6 +109,9 @@ struct Inner {
     parsed: DashMap<Digest, Weak<TaskManifest>>,
     /// Extra range GETs that may still be begun.
     streams: AtomicUsize,
+    /// Files that are open before they are here.
+    lazy: DashMap<Digest, Weak<LazyFile>>,
+    behind: lazy::Behind,
     uses: Mutex<evict::Uses>,
     counters: Counters,
 }

@@ -82,6 +82,8 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
         flights: flight::Flights::default(),
         parsed: DashMap::new(),
         streams: AtomicUsize::new(limits::FETCH_STREAMS),
+        lazy: DashMap::new(),
+        behind: super::lazy::Behind::default(),
         uses: Mutex::new(evict::Uses::default()),
         counters: Counters::default(),
     })
@@ -275,8 +277,18 @@ impl Inner {
         Ok(self.files.sync()?)
     }
 
-    /// A lock file of the cache's owner.
+    /// A lock file of the cache's owner. It says who holds it.
     pub(super) fn lock(&self, dir: &Dir, name: &str) -> Result<Option<FileLock>> {
+        let lock = self.claim(dir, name)?;
+        if let Some(lock) = &lock {
+            // A note for people; the lock itself says all that matters.
+            let _ = lock.write_info(&format!("process {}", std::process::id()));
+        }
+        Ok(lock)
+    }
+
+    /// A file of the cache's owner, locked; made where it is missing. What it holds stays.
+    pub(super) fn claim(&self, dir: &Dir, name: &str) -> Result<Option<FileLock>> {
         if self.give {
             match dir.create_file(name, FILE_MODE) {
                 Ok(file) => self.adopt(&file).map_err(|e| CacheError::io(&self.path, format!("make {name}"), e))?,
@@ -284,12 +296,7 @@ impl Inner {
                 Err(e) => return Err(e.into()),
             }
         }
-        let lock = FileLock::try_exclusive(dir, name)?;
-        if let Some(lock) = &lock {
-            // A note for people; the lock itself says all that matters.
-            let _ = lock.write_info(&format!("process {}", std::process::id()));
-        }
-        Ok(lock)
+        Ok(FileLock::try_exclusive(dir, name)?)
     }
 
     /// An error of `local`, told as a full disk where it is one.

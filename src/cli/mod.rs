@@ -22,6 +22,7 @@ mod show;
 mod snapshot;
 mod umount;
 mod verify;
+mod warm;
 mod words;
 
 use std::path::PathBuf;
@@ -87,6 +88,8 @@ enum Verb {
     Path(path::Args),
     /// Bring a checkpoint back as a local directory
     Restore(restore::Args),
+    /// Fetch a checkpoint's files into the cache, so that a mount serves them at native speed and without the store
+    Warm(warm::Args),
     /// Take a checkpoint out of the view; `unhide` brings it back
     Hide(hide::Args),
     /// Bring a hidden checkpoint back
@@ -185,6 +188,7 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Du(args) => du::run(context, &args),
         Verb::Path(args) => path::run(context, &args),
         Verb::Restore(args) => restore::run(context, &args),
+        Verb::Warm(args) => warm::run(context, &args),
         Verb::Hide(args) => hide::run(context, &args),
         Verb::Unhide(args) => hide::back(context, &args),
         Verb::Expire(args) => expire::run(context, &args),

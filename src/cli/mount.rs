@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Serve every read by the daemon instead of the kernel
     #[arg(long)]
     no_passthrough: bool,
+    /// Fetch only what is read, and what lies ahead of a sequential reader; not the whole file behind it
+    #[arg(long)]
+    no_fetch_behind: bool,
     /// Keep a checkpoint pinned so long after its last file was closed, against a sweep between two opens: 90s, 10m, 1h
     #[arg(long, value_name = "DURATION", value_parser = words::duration_ms, default_value = "10m")]
     pin_idle: u64,
@@ -86,6 +89,9 @@ fn serve(context: &Context, args: &Args) -> Result<(Mounted, View, ckptfs::local
         gid: args.gid,
         passthrough: !args.no_passthrough,
     };
+    if args.no_fetch_behind {
+        session.cache.no_fetch_behind();
+    }
     let view = View::of_session(&session);
     let mounted = fuse::mount(&request, view.clone())?;
     view.keep_pins(Duration::from_millis(args.pin_idle))
@@ -124,6 +130,9 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     }
     if args.no_passthrough {
         push(&["--no-passthrough".into()]);
+    }
+    if args.no_fetch_behind {
+        push(&["--no-fetch-behind".into()]);
     }
     for (flag, value) in [("--uid", args.uid), ("--gid", args.gid)] {
         if let Some(value) = value {

@@ -17,7 +17,9 @@ pub struct Counters {
     pub opens_served: Counter,
     /// READs that were answered with data.
     pub reads: Counter,
-    /// Bytes in them.
+    /// READs that waited for the store.
+    pub lazy_reads: Counter,
+    /// Bytes in READs.
     pub read_bytes: Counter,
     /// READs on passthrough files: hints, answered with no data.
     pub hints: Counter,

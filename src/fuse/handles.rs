@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use dashmap::DashMap;
 use fuser::BackingId;
 
+use super::ahead::Reader;
 use super::passthrough::Backing;
 use crate::view::{Hold, Lasting, Names};
 
@@ -18,6 +19,8 @@ pub(super) enum Bytes {
     Passthrough(Arc<Backing<BackingId>>),
     /// From a whole local file.
     File(File),
+    /// From a file that is not all local.
+    Parts(Reader),
     /// From memory.
     Text(Arc<[u8]>),
 }
@@ -48,7 +51,7 @@ impl OpenFile {
                 file.read_exact_at(buffer, offset)?;
                 Ok(buffer)
             }
-            Bytes::Passthrough(_) => Err(io::ErrorKind::Unsupported.into()),
+            Bytes::Parts(_) | Bytes::Passthrough(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

@@ -11,6 +11,7 @@ use fuser::{
     ReplyXattr,
 };
 
+use super::ahead::Reader;
 use super::attr::{self, GENERATION, Owner};
 use super::counters::Counters;
 use super::errno::{errno, is_news};
@@ -27,6 +28,9 @@ const METADATA_PATIENCE: Duration = Duration::from_secs(90);
 
 /// How long fetching a file may take for each MiB of it, beyond that: the store waits for a link of 1 MiB/s, and so do we.
 const PATIENCE_PER_MIB: Duration = Duration::from_secs(1);
+
+/// How long a read may wait for the store.
+const READ_PATIENCE: Duration = Duration::from_secs(90);
 
 /// Longest name that ext4 takes; beyond, the number is its ENAMETOOLONG.
 const NAME_MAX: usize = 255;
@@ -237,6 +241,7 @@ impl Inner {
         let bytes = match opened.content {
             Content::Text(text) => Bytes::Text(text),
             Content::Served(file) => Bytes::File(file),
+            Content::Parts(parts) => Bytes::Parts(Reader::new(parts)),
             Content::Local(file) => {
                 in_modes = true;
                 let register = |file: &std::fs::File| reply.open_backing(file);
@@ -275,7 +280,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn read(&self, handle: u64, offset: u64, size: u32, reply: ReplyData) {
+    pub(super) fn read(self: &Arc<Self>, handle: u64, offset: u64, size: u32, reply: ReplyData) {
         let Some(open) = self.handles.file(handle) else { return reply.error(Errno::EBADF) };
         if let Bytes::Passthrough(backing) = &open.bytes {
             // The kernel reads such a file itself, and asks us only for read-ahead into a cache that nobody reads. Do
@@ -285,6 +290,9 @@ impl Inner {
             reply.error(Errno::EIO);
             let _ = self.notes.send(Note::Pages(open.ino));
             return;
+        }
+        if let Bytes::Parts(parts) = &open.bytes {
+            return self.read_parts(&open, parts, offset, size, reply);
         }
         BUFFER.with_borrow_mut(|buffer| match open.read(offset, size, buffer) {
             Ok(bytes) => {
@@ -297,6 +305,51 @@ impl Inner {
                 reply.error(Errno::EIO);
             }
         });
+    }
+
+    /// Reads from a file that is not all local: what is there is answered at once, for the rest a worker waits.
+    fn read_parts(self: &Arc<Self>, open: &Arc<OpenFile>, reader: &Reader, offset: u64, size: u32, reply: ReplyData) {
+        let there = open.size.saturating_sub(offset).min(u64::from(size));
+        let length = usize::try_from(there).unwrap_or_default();
+        if let Some(ahead) = reader.read(offset, there) {
+            reader.parts.ahead(ahead.start, ahead.end - ahead.start);
+        }
+        let known = BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(length, 0);
+            let read = reader.parts.try_read(offset, buffer)?;
+            Some(read.map(|()| buffer.clone()))
+        });
+        if let Some(known) = known {
+            return self.answer_read(open.ino, offset, reply, known);
+        }
+        self.counters.lazy_reads.inc();
+        let (this, open) = (self.clone(), open.clone());
+        let (ino, parts) = (open.ino, reader.parts.clone());
+        self.files.run(
+            READ_PATIENCE,
+            reply,
+            move || {
+                // Keeps it open until the answer is there.
+                let _open = open;
+                let mut buffer = vec![0; length];
+                parts.read(offset, &mut buffer).map(|()| buffer)
+            },
+            move |reply, result| this.answer_read(ino, offset, reply, result),
+        );
+    }
+
+    fn answer_read(&self, ino: u64, offset: u64, reply: ReplyData, result: Result<Vec<u8>, ViewError>) {
+        match result {
+            Ok(bytes) => {
+                self.counters.reads.inc();
+                self.counters.read_bytes.add(bytes.len() as u64);
+                reply.data(&bytes);
+            }
+            Err(e) => {
+                log::warn!("read of inode {ino} at {offset} failed: {e}");
+                reply.error(Errno::EIO);
+            }
+        }
     }
 
     pub(super) fn release(&self, handle: u64) {

@@ -3,6 +3,7 @@
 //! Event threads answer what memory and the local disk can answer, and hand everything else with its reply to a pool of threads
 //! that may wait, under a deadline. A handler that panics answers EIO and hurts nothing else.
 
+mod ahead;
 mod attr;
 mod counters;
 mod errno;

@@ -317,6 +317,9 @@ pub enum Unmounted {
     Healed,
 }
 
+/// How long a busy mount is tried again.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Unmounts what another process mounted, and waits for that process to end. `lazy`: also when files are open.
 ///
 /// # Errors
@@ -339,7 +342,17 @@ pub fn umount(mountpoint: &Path, lazy: bool) -> Result<Unmounted> {
         }
     }
     let daemon = daemon_of(mountpoint);
-    local_mount::unmount(mountpoint, lazy).map_err(|e| {
+    // Somebody who is just about to close is not worth an error.
+    let begun = Instant::now();
+    let unmounted = loop {
+        match local_mount::unmount(mountpoint, lazy) {
+            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < BUSY_PATIENCE => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            other => break other,
+        }
+    };
+    unmounted.map_err(|e| {
         let in_use = e.kind() == Kind::Conflict;
         let e = Error::from(e);
         if in_use {

@@ -45,6 +45,12 @@ impl FileLock {
         }
     }
 
+    /// The locked file. The lock lives as long as it is open.
+    #[must_use]
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// Takes the lock, waiting for it at most `patience`.
     ///
     /// # Errors

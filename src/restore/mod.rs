@@ -10,7 +10,9 @@ mod layout;
 pub mod select;
 mod target;
 pub mod verify;
+pub mod warm;
 
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use copy::{CopyReport, copy};
 pub use select::Selection;
+pub use warm::{WarmReport, warm};

@@ -7,8 +7,8 @@ use dashmap::DashSet;
 
 use super::View;
 use super::error::ViewError;
-use super::source::{Free, Listed, Listing, Source};
-use crate::cache::{Cache, CacheError, Session};
+use super::source::{Free, Listed, Listing, OnWhole, Parts, Source};
+use crate::cache::{Cache, CacheError, LazyFile, Session};
 use crate::error::Kind;
 use crate::format::records::{PinHolder, PinRecord};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
@@ -57,6 +57,23 @@ impl Live {
     }
 }
 
+/// A file of the cache that is not all here.
+struct Lazy(Arc<LazyFile>);
+
+impl Parts for Lazy {
+    fn try_read(&self, offset: u64, buffer: &mut [u8]) -> Option<Result<(), ViewError>> {
+        self.0.try_read(offset, buffer).map(|read| Ok(read?))
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ViewError> {
+        Ok(self.0.read(offset, buffer)?)
+    }
+
+    fn ahead(&self, offset: u64, length: u64) {
+        self.0.ahead(offset, length);
+    }
+}
+
 impl Source for Live {
     fn store_id(&self) -> Option<Uid> {
         self.store.get().copied().flatten()
@@ -94,6 +111,20 @@ impl Source for Live {
 
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError> {
         Ok(self.cache.fetch_file(self.catalog.store(), task, file)?)
+    }
+
+    fn open_parts(
+        &self,
+        task: &Arc<TaskManifest>,
+        file: &FileEntry,
+        on_whole: OnWhole,
+    ) -> Result<Option<Arc<dyn Parts>>, ViewError> {
+        let lazy = self.cache.open_lazy(self.catalog.store(), task, file, on_whole)?;
+        Ok(lazy.map(|lazy| Arc::new(Lazy(lazy)) as _))
+    }
+
+    fn prepare(&self, task: &TaskManifest) -> Result<(), ViewError> {
+        Ok(self.cache.fetch_bundles(self.catalog.store(), task)?)
     }
 
     fn pin(&self, job: &Name, number: CheckpointNumber) -> Result<Option<PinRef>, ViewError> {

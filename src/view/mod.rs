@@ -31,7 +31,7 @@ pub use error::ViewError;
 pub use inode::ROOT;
 pub use node::{Attr, CONTENT_MTIME_MS, Kind};
 pub use open::{Content, Hold, Opened};
-pub use source::{Free, Listed, Listing, Source};
+pub use source::{Free, Listed, Listing, OnWhole, Parts, Source};
 
 use job::Jobs;
 use node::{Entry, Node};

@@ -121,6 +121,8 @@ pub(super) struct Directory {
 pub(super) struct Task {
     pub(super) manifest: Arc<TaskManifest>,
     pub(super) checkpoint: Arc<Checkpoint>,
+    /// Whether its small things were brought; held while they are.
+    pub(super) prepared: Mutex<bool>,
 }
 
 /// A manifest as text.

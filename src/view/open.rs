@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::error::ViewError;
-use super::node::{Blob, Node, StateFile, Text};
+use super::node::{Blob, Node, StateFile, Task, Text};
+use super::source::Parts;
 use super::{Core, Invalidation, inode, text, tree};
 use crate::error::Kind;
 
@@ -14,12 +15,13 @@ use crate::error::Kind;
 const TEXT_AT_ONCE: u64 = 1 << 20;
 
 /// How an opened file's bytes reach the reader.
-#[derive(Debug)]
 pub enum Content {
     /// From this file, by passthrough where that is to be had.
     Local(File),
     /// From this file by the daemon: the inode is a lazy one. The kernel may keep the pages.
     Served(File),
+    /// By the daemon, which brings what is not local: the inode is a lazy one. The kernel may keep the pages.
+    Parts(Arc<dyn Parts>),
     /// From memory by the daemon. The kernel may keep the pages.
     Text(Arc<[u8]>),
 }
@@ -101,19 +103,27 @@ impl Core {
     }
 
     /// Opens; fetches the file where it is not local.
-    pub(super) fn open(&self, ino: u64) -> Result<Opened, ViewError> {
+    pub(super) fn open(self: &Arc<Self>, ino: u64) -> Result<Opened, ViewError> {
         match self.inodes.get(ino) {
             Some(Node::Text(text)) => Self::open_text(&text),
             Some(Node::Blob(blob)) => {
-                let file = match self.source.open_local(&blob.digest, blob.size)? {
-                    Some(file) => file,
-                    None => self.fetch_blob(&blob)?,
-                };
+                if let Some(file) = self.source.open_local(&blob.digest, blob.size)? {
+                    return Ok(self.opened(ino, Node::Blob(blob), file));
+                }
+                // A local number promises the kernel a whole file.
+                if inode::is_lazy(ino)
+                    && let Some(parts) = self.open_parts(&blob)?
+                {
+                    self.want_pin(&blob);
+                    return Ok(Opened { content: Content::Parts(parts), hold: Hold::new(Node::Blob(blob)) });
+                }
+                let file = self.fetch_blob(&blob)?;
                 Ok(self.opened(ino, Node::Blob(blob), file))
             }
             Some(Node::File(file)) => {
                 let checkpoint = &file.task.checkpoint;
                 self.pin(&checkpoint.job, checkpoint.number)?;
+                self.prepare(&file.task);
                 let fetched = self.fetch_file(&file)?;
                 Ok(self.opened(ino, Node::File(file), fetched))
             }
@@ -124,6 +134,52 @@ impl Core {
     fn fetch_file(&self, file: &StateFile) -> Result<File, ViewError> {
         let entry = file.entry().ok_or(ViewError::Stale)?;
         self.source.fetch(&file.task.manifest, entry)
+    }
+
+    /// Brings what a database will ask for first. What fails is told by the file that needs it.
+    fn prepare(&self, task: &Task) {
+        let mut prepared = task.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*prepared {
+            match self.source.prepare(&task.manifest) {
+                Ok(()) => *prepared = true,
+                Err(e) => log::info!("not all bundles were brought: {e}"),
+            }
+        }
+    }
+
+    /// Opens a file to be read in parts, from any of its uploads. Nothing: it must be fetched whole.
+    fn open_parts(self: &Arc<Self>, blob: &Arc<Blob>) -> Result<Option<Arc<dyn Parts>>, ViewError> {
+        let mut tried = HashSet::new();
+        let mut opened = None;
+        let mut failed = None;
+        for name in blob.names().into_iter().rev() {
+            let Some(entry) = name.entry() else { continue };
+            let manifest = &name.task.manifest;
+            let uploads: Vec<_> =
+                entry.extents.iter().filter_map(|e| manifest.blobs.get(e.blob as usize)).map(|b| b.name).collect();
+            if !tried.insert(uploads) {
+                continue;
+            }
+            if opened.is_none() {
+                self.prepare(&name.task);
+            }
+            let (core, whole) = (Arc::downgrade(self), Arc::downgrade(blob));
+            let on_whole = Box::new(move || {
+                if let (Some(core), Some(blob)) = (core.upgrade(), whole.upgrade()) {
+                    core.completed(&blob);
+                }
+            });
+            match self.source.open_parts(manifest, entry, on_whole) {
+                // Another upload of the same is one more place to fetch it from.
+                Ok(Some(parts)) => drop(opened.get_or_insert(parts)),
+                Ok(None) => {}
+                Err(e) => drop(failed.get_or_insert(e)),
+            }
+        }
+        match (opened, failed) {
+            (None, Some(e)) => Err(e),
+            (opened, _) => Ok(opened),
+        }
     }
 
     /// The same content may have been uploaded more than once: an upload that is lost or damaged is no reason to

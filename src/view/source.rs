@@ -38,6 +38,27 @@ pub struct Free {
     pub available: u64,
 }
 
+/// A file that is read before all of it is local.
+pub trait Parts: Send + Sync {
+    /// Fills the buffer, if what it takes is local and verified. Never asks the store. Nothing: it is not.
+    ///
+    /// # Errors
+    /// When the local disk fails.
+    fn try_read(&self, offset: u64, buffer: &mut [u8]) -> Option<Result<(), ViewError>>;
+
+    /// Fills the buffer with verified bytes. May wait for the store.
+    ///
+    /// # Errors
+    /// When the store does not answer, or its bytes are damaged.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ViewError>;
+
+    /// Has bytes brought that will be read soon. Never waits.
+    fn ahead(&self, offset: u64, length: u64);
+}
+
+/// Called once a file that was opened in parts is local as a whole.
+pub type OnWhole = Box<dyn Fn() + Send + Sync>;
+
 /// Where checkpoints and their files come from.
 pub trait Source: Send + Sync + 'static {
     /// The store's id, where it is known. Never asks the store.
@@ -74,6 +95,29 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// When the store does not answer, its bytes are damaged, or the disk is full.
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError>;
+
+    /// A file that can be read in parts. Nothing: it must be fetched whole. May ask the store for its hash tree.
+    ///
+    /// # Errors
+    /// As [`Source::fetch`].
+    fn open_parts(
+        &self,
+        task: &Arc<TaskManifest>,
+        file: &FileEntry,
+        on_whole: OnWhole,
+    ) -> Result<Option<Arc<dyn Parts>>, ViewError> {
+        let _ = (task, file, on_whole);
+        Ok(None)
+    }
+
+    /// Brings all small things of a subtask in a few requests: a database will ask for most of them at once.
+    ///
+    /// # Errors
+    /// As [`Source::fetch`].
+    fn prepare(&self, task: &TaskManifest) -> Result<(), ViewError> {
+        let _ = task;
+        Ok(())
+    }
 
     /// Keeps a checkpoint's blobs. Nothing where this source needs no pins.
     ///

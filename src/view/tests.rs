@@ -184,6 +184,7 @@ fn read(opened: Opened) -> Vec<u8> {
             out
         }
         Content::Text(bytes) => bytes.to_vec(),
+        Content::Parts(_) => panic!("this source has no parts"),
     }
 }
 

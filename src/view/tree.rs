@@ -133,7 +133,7 @@ impl Core {
         if (manifest.files.len() as u64, manifest.logical_bytes) != (listed.files, listed.logical_bytes) {
             return Err(damaged(&dir.path, "its sums are not those that the checkpoint manifest names"));
         }
-        let task = Arc::new(Task { manifest, checkpoint: checkpoint.clone() });
+        let task = Arc::new(Task { manifest, checkpoint: checkpoint.clone(), prepared: Mutex::new(false) });
         let mut out = vec![self.manifest_text(dir, Some(task.clone()))?];
         // Directories by path; their entries are complete only at the end, since runs of files share them.
         let mut open: HashMap<String, (Arc<Directory>, Vec<Entry>)> = HashMap::new();

@@ -1,6 +1,7 @@
 //! What the cache must hold on to, on real file systems and a store in memory that can be damaged.
 
 mod fetch;
+mod lazy;
 mod link;
 mod open;
 mod room;
