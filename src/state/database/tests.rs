@@ -255,6 +255,12 @@ fn appended_elements_are_joined_wherever_they_lie() {
     assert_eq!(db.get("l", b"k").unwrap().unwrap(), b"a,b,b,c");
     db.compact("l").unwrap();
     assert_eq!(db.get("l", b"k").unwrap().unwrap(), b"a,b,b,c");
+    // The compaction made a value of them, which what comes later is appended to.
+    let mut batch = db.batch();
+    batch.append("l", b"k", b"d").unwrap();
+    batch.commit_unlogged().unwrap();
+    assert_eq!(db.get("l", b"k").unwrap().unwrap(), b"a,b,b,c,d");
+    db.flush().unwrap();
     drop(db);
     // Whoever opens it needs not know that it is a list.
     let db = Database::open_read_only(&scratch.sub("live"), &["l"], &DatabaseOptions::default()).unwrap();
