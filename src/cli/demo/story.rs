@@ -374,7 +374,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// A published checkpoint is never lost, and its sources stand where they stood.
+    /// A published checkpoint is never lost.
     fn check_kept(&self, checkpoint: &Checkpoint) -> Result<()> {
         let lost = |what: String| Err(Error::new(Kind::Damage, what));
         match self.rows.last() {
