@@ -26,9 +26,9 @@ else
 fi
 
 cargo build --release --locked
-# The demo, counted again by awk; and once with a wrong count, which must be noticed: by the sum of the windows, or by awk.
+# The demo, counted again by awk; and once with a wrong count, which must be noticed.
 scripts/demo.sh --text 16
-if said=$(scripts/demo.sh --text 4 --corrupt-one-count 2>&1) || ! grep -qE "^counts differ|windows that fired have" <<<"$said"; then
+if said=$(scripts/demo.sh --text 4 --corrupt-one-count 2>&1) || ! grep -q "^counts differ" <<<"$said"; then
   printf '%s\nthe demo did not notice a wrong count\n' "$said" >&2
   exit 1
 fi

@@ -21,7 +21,7 @@ use super::super::exit::Exit;
 use super::super::words;
 use super::job::{COUNT, SINK, offsets_of, operator_state};
 use super::life::{Begun, Event, Life, Plan};
-use super::operators::{Fired, STREAM_MS, add_up, fired};
+use super::operators::{STREAM_MS, add_up, fired};
 use super::source::{Position, Source, words as words_of};
 use super::stage::Stage;
 use super::state::{Counts, Tally, difference};
@@ -406,13 +406,8 @@ impl<'a> Play<'a> {
     fn windows(&self, last: &Checkpoint, tally: &Tally) -> Result<()> {
         let rows = operator_state(self.session, Some(last), SINK, (0, 1))?.list("windows", fired())?.get()?;
         let windows = add_up(rows);
-        let sum = |of: fn(&Fired) -> i64| windows.values().map(of).fold(0, i64::saturating_add);
-        let (words, times) = (sum(|w| w.words), sum(|w| w.times));
-        let total = tally.values().fold(0, |sum: u64, n| sum.saturating_add(*n));
-        if u64::try_from(times).ok() != Some(total) {
-            let what = format!("the windows that fired have {times} words, and {total} were counted");
-            return Err(Error::new(Kind::Damage, what));
-        }
+        let words = windows.values().map(|w| w.words).fold(0, i64::saturating_add);
+        let total = add_up_to(windows.values().map(|w| w.times), tally)?;
         self.tell(&format!(
             "{} windows fired into the sink, {words} counts; they add up to all {total} words, each once",
             windows.len()
@@ -483,4 +478,29 @@ fn write_tally(to: &Path, tally: &Tally) -> Result<()> {
         out.flush()
     };
     write().map_err(|e| Error::with_source(Kind::Other, format!("cannot write {}: {e}", to.display()), e))
+}
+
+/// The number of all words, if what fired adds up to what was counted.
+fn add_up_to(fired: impl Iterator<Item = i64>, tally: &Tally) -> Result<u64> {
+    let times = fired.fold(0, i64::saturating_add);
+    let total = tally.values().fold(0, |sum: u64, n| sum.saturating_add(*n));
+    if u64::try_from(times).ok() == Some(total) {
+        return Ok(total);
+    }
+    Err(Error::new(Kind::Damage, format!("the windows that fired have {times} words, and {total} were counted")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_that_do_not_add_up_are_found() {
+        let tally = Tally::from([(b"a".to_vec(), 2), (b"b".to_vec(), 3)]);
+        assert_eq!(add_up_to([4, 1].into_iter(), &tally).unwrap(), 5);
+        for wrong in [&[4][..], &[4, 2], &[-5], &[]] {
+            let e = add_up_to(wrong.iter().copied(), &tally).unwrap_err();
+            assert!(e.message().ends_with("and 5 were counted"), "{e}");
+        }
+    }
 }
