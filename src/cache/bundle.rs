@@ -2,8 +2,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::error::{CacheError, Result, blob_keys, place};
 use super::fetch::Wanted;
@@ -12,7 +10,7 @@ use crate::format::bundle::MAGIC;
 use crate::format::{BlobEntry, FileEntry, TaskManifest};
 use crate::limits;
 use crate::store::Store;
-use crate::types::Extent;
+use crate::types::{Extent, parallel};
 
 impl Cache {
     /// Fetches all bundles that a manifest names, several at once, and unpacks the files that lie in them. What is here already
@@ -22,26 +20,7 @@ impl Cache {
     /// As [`Cache::fetch_file`], the first one that is met.
     pub fn fetch_bundles(&self, store: &Store, manifest: &TaskManifest) -> Result<()> {
         let bundles: Vec<u32> = (0..).zip(&manifest.blobs).filter(|(_, b)| b.bundle).map(|(i, _)| i).collect();
-        let next = AtomicUsize::new(0);
-        let failed = Mutex::new(None);
-        let work = || {
-            while let Some(index) = bundles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(e) = self.inner.bundle(store, manifest, *index) {
-                    next.store(bundles.len(), Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(e);
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..bundles.len().min(limits::BUNDLES_AT_ONCE) {
-                // This thread works as well: one that cannot be made is not missed.
-                let _ = std::thread::Builder::new().name("bundle".to_owned()).spawn_scoped(scope, work);
-            }
-            work();
-        });
-        if let Some(e) = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            return Err(e);
-        }
+        parallel(limits::BUNDLES_AT_ONCE, bundles, |index| self.inner.bundle(store, manifest, index).map(drop))?;
         for file in manifest.files.iter().filter(|f| lies_in_bundles(manifest, f)) {
             self.fetch_file(store, manifest, file)?;
         }

@@ -1,6 +1,7 @@
 //! What the requests share, and the ones among them that are more than a line: lookups, listings, opens, reads.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
@@ -294,17 +295,7 @@ impl Inner {
         if let Bytes::Parts(parts) = &open.bytes {
             return self.read_parts(&open, parts, offset, size, reply);
         }
-        BUFFER.with_borrow_mut(|buffer| match open.read(offset, size, buffer) {
-            Ok(bytes) => {
-                self.counters.reads.inc();
-                self.counters.read_bytes.add(bytes.len() as u64);
-                reply.data(bytes);
-            }
-            Err(e) => {
-                log::warn!("read of inode {} at {offset} failed: {e}", open.ino);
-                reply.error(Errno::EIO);
-            }
-        });
+        BUFFER.with_borrow_mut(|buffer| self.answer_read(open.ino, offset, reply, open.read(offset, size, buffer)));
     }
 
     /// Reads from a file that is not all local: what is there is answered at once, for the rest a worker waits.
@@ -314,14 +305,13 @@ impl Inner {
         if let Some(ahead) = reader.read(offset, there) {
             reader.parts.ahead(ahead.start, ahead.end - ahead.start);
         }
-        let known = BUFFER.with_borrow_mut(|buffer| {
+        let waits = BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(length, 0);
-            let read = reader.parts.try_read(offset, buffer)?;
-            Some(read.map(|()| buffer.clone()))
+            let Some(read) = reader.parts.try_read(offset, buffer) else { return Some(reply) };
+            self.answer_read(open.ino, offset, reply, read.map(|()| buffer.as_slice()));
+            None
         });
-        if let Some(known) = known {
-            return self.answer_read(open.ino, offset, reply, known);
-        }
+        let Some(reply) = waits else { return };
         self.counters.lazy_reads.inc();
         let (this, open) = (self.clone(), open.clone());
         let (ino, parts) = (open.ino, reader.parts.clone());
@@ -334,16 +324,16 @@ impl Inner {
                 let mut buffer = vec![0; length];
                 parts.read(offset, &mut buffer).map(|()| buffer)
             },
-            move |reply, result| this.answer_read(ino, offset, reply, result),
+            move |reply, result| this.answer_read(ino, offset, reply, result.as_deref()),
         );
     }
 
-    fn answer_read(&self, ino: u64, offset: u64, reply: ReplyData, result: Result<Vec<u8>, ViewError>) {
+    fn answer_read<E: Display>(&self, ino: u64, offset: u64, reply: ReplyData, result: Result<&[u8], E>) {
         match result {
             Ok(bytes) => {
                 self.counters.reads.inc();
                 self.counters.read_bytes.add(bytes.len() as u64);
-                reply.data(&bytes);
+                reply.data(bytes);
             }
             Err(e) => {
                 log::warn!("read of inode {ino} at {offset} failed: {e}");

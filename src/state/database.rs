@@ -194,12 +194,6 @@ impl std::fmt::Debug for Batch<'_> {
 }
 
 impl Batch<'_> {
-    /// The database that it will be written to.
-    #[must_use]
-    pub fn database(&self) -> &Database {
-        self.database
-    }
-
     /// Sets a key's value.
     ///
     /// # Errors

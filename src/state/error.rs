@@ -41,24 +41,6 @@ pub enum StateError {
         /// The family.
         family: String,
     },
-    /// A value that is no count.
-    #[error("the count of {key:?} in {} has {length} bytes, not 8: the database is damaged or not one of ours", path.display())]
-    NotACount {
-        /// The database's directory.
-        path: PathBuf,
-        /// The key, as far as it is text.
-        key: String,
-        /// Length of the value.
-        length: usize,
-    },
-    /// A count that left 64 bits.
-    #[error("the count of {key:?} in {} would be larger than 64 bits", path.display())]
-    Overflow {
-        /// The database's directory.
-        path: PathBuf,
-        /// The key, as far as it is text.
-        key: String,
-    },
     /// Bytes that are not what the serializer writes.
     #[error("cannot read a {what}: {problem}: the bytes are damaged or were written by another serializer")]
     Decode {
@@ -197,8 +179,7 @@ impl StateError {
             | Self::WrongSubtask { .. }
             | Self::Number(_) => Kind::Invalid,
             Self::MountAway { source, .. } => source.kind(),
-            Self::NoFamily { .. } | Self::Overflow { .. } => Kind::Invalid,
-            Self::NotACount { .. } => Kind::Damage,
+            Self::NoFamily { .. } => Kind::Invalid,
         }
     }
 }

@@ -1,12 +1,11 @@
 //! State backends: [`keyed`] state on RocksDB, [`operator`] state in memory, and the [`serializer`]s of both. Below them a [`Database`] of
-//! named column families, whose own checkpoint is the sync phase of a snapshot, and [`Counters`] on top of it.
+//! named column families, whose own checkpoint is the sync phase of a snapshot.
 //!
 //! - Options come from the caller and from [`DatabaseOptions`]; an OPTIONS file is never read: one that came out of a
 //!   store could name other paths.
 //! - Tables are block-based in format 5, so that tools of older releases (`ldb`, `sst_dump` from 6.6 on) read them.
 //! - [`Database::open_read_only`] writes nothing, so a path under the mount will do.
 
-mod counters;
 mod database;
 mod error;
 pub mod keyed;
@@ -14,7 +13,6 @@ pub mod operator;
 mod options;
 pub mod serializer;
 
-pub use counters::{Counters, decode_count};
 pub use database::{Batch, Database, Pair, SstWriter};
 pub use error::StateError;
 pub use keyed::{KeyedDescriptor, KeyedState, StateDescriptor};

@@ -26,7 +26,9 @@ pub fn parallel<T: Send, R: Send, E: Send>(
         }
     };
     let mut done: Vec<(usize, Result<R, E>)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // This thread works as well: one that cannot be made is not missed.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let workers: Vec<_> = (1..threads).filter_map(spawn).collect();
         let mut done = work();
         for worker in workers {
             done.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

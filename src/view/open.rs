@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::error::ViewError;
-use super::node::{Blob, Node, StateFile, Task, Text};
+use super::node::{Blob, BlobName, Node, StateFile, Task, Text};
 use super::source::Parts;
 use super::{Core, Invalidation, inode, text, tree};
 use crate::error::Kind;
@@ -56,6 +56,21 @@ impl Drop for Hold {
             _ => 0,
         };
     }
+}
+
+/// Names of a file by content that stand for different uploads of it, the newest first: its upload lives longest.
+fn uploads(blob: &Blob) -> Vec<BlobName> {
+    let mut seen = HashSet::new();
+    let mut names = blob.names();
+    names.reverse();
+    names.retain(|name| {
+        let blobs = &name.task.manifest.blobs;
+        let entry = name.entry();
+        entry.is_some_and(|e| {
+            seen.insert(e.extents.iter().filter_map(|x| blobs.get(x.blob as usize)).map(|b| b.name).collect::<Vec<_>>())
+        })
+    });
+    names
 }
 
 impl Core {
@@ -149,17 +164,10 @@ impl Core {
 
     /// Opens a file to be read in parts, from any of its uploads. Nothing: it must be fetched whole.
     fn open_parts(self: &Arc<Self>, blob: &Arc<Blob>) -> Result<Option<Arc<dyn Parts>>, ViewError> {
-        let mut tried = HashSet::new();
         let mut opened = None;
         let mut failed = None;
-        for name in blob.names().into_iter().rev() {
-            let Some(entry) = name.entry() else { continue };
-            let manifest = &name.task.manifest;
-            let uploads: Vec<_> =
-                entry.extents.iter().filter_map(|e| manifest.blobs.get(e.blob as usize)).map(|b| b.name).collect();
-            if !tried.insert(uploads) {
-                continue;
-            }
+        for name in uploads(blob) {
+            let (Some(entry), manifest) = (name.entry(), &name.task.manifest) else { continue };
             if opened.is_none() {
                 self.prepare(&name.task);
             }
@@ -183,18 +191,11 @@ impl Core {
     }
 
     /// The same content may have been uploaded more than once: an upload that is lost or damaged is no reason to
-    /// give up while another one is named. The newest name comes first, since its upload lives longest.
+    /// give up while another one is named.
     fn fetch_blob(&self, blob: &Blob) -> Result<File, ViewError> {
-        let mut tried = HashSet::new();
         let mut failed = None;
-        for name in blob.names().into_iter().rev() {
-            let manifest = &name.task.manifest;
-            let Some(entry) = name.entry() else { continue };
-            let uploads: Vec<_> =
-                entry.extents.iter().filter_map(|e| manifest.blobs.get(e.blob as usize)).map(|b| b.name).collect();
-            if !tried.insert(uploads) {
-                continue;
-            }
+        for name in uploads(blob) {
+            let (Some(entry), manifest) = (name.entry(), &name.task.manifest) else { continue };
             match self.source.fetch(manifest, entry) {
                 Ok(file) => return Ok(file),
                 Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Damage) => {

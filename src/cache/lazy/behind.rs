@@ -205,6 +205,8 @@ impl Shared {
                 });
                 if !more {
                     let mut state = lock(&self.state);
+                    // Where it failed, the next one who reads it has it tried again.
+                    file.queued.store(false, Ordering::Release);
                     state.files.retain(|f| !std::ptr::eq(f.as_ptr(), Arc::as_ptr(&file)));
                 }
             }

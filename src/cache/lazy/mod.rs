@@ -203,12 +203,6 @@ impl Inner {
 }
 
 impl LazyFile {
-    /// Its size in bytes.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Bytes that are here and verified.
     #[must_use]
     pub fn here(&self) -> u64 {
