@@ -4,12 +4,14 @@ are never timed, while everything of ckptfs is, from exec to exit."""
 import ctypes
 import json
 import os
+import random
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint64, c_void_p
 
@@ -259,13 +261,119 @@ def sweep(work):
         print(f"{' '.join(verb):18}without {spread(bare, 1):28}ms  with {spread(ratios)} times that")
 
 
+class Reader:
+    """A database that is only read, with every table opened at once."""
+
+    def __init__(self, path):
+        self.c, error = library(), c_char_p()
+        call = lambda name, *args: self.typed(name, c_void_p)(*args)
+        options = c_void_p(call("options_create"))
+        call("options_set_max_open_files", options, c_int(-1))
+        self.options = c_void_p(call("readoptions_create"))
+        self.db = c_void_p(call("open_for_read_only", options, path.encode(), c_ubyte(0), byref(error)))
+        if error.value:
+            raise SystemExit(f"cannot open {path}: {error.value.decode()}")
+
+    def typed(self, name, result):
+        function = getattr(self.c, "rocksdb_" + name)
+        function.restype = result
+        return function
+
+    def get(self, number):
+        length, error = c_size_t(), c_char_p()
+        key = b"%016d" % number
+        value = self.typed("get", c_void_p)(self.db, self.options, key, c_size_t(16), byref(length), byref(error))
+        if error.value or length.value != VALUE:
+            raise SystemExit(f"key {number}: {error.value or length.value}")
+        self.typed("free", None)(c_void_p(value))
+
+    def close(self):
+        self.typed("close", None)(self.db)
+
+
+def cold(work):
+    """A host that has nothing, at the end of a link, and a database that grew over BENCH_CHECKPOINTS checkpoints."""
+    at = lambda name: os.path.join(work, name)
+    checkpoints, gets, readers = int(os.environ.get("BENCH_CHECKPOINTS", "40")), int(os.environ.get("BENCH_GETS", "2000")), 16
+    trip, rate = os.environ.get("BENCH_ROUND_TRIP_MS", "20"), os.environ.get("BENCH_MBIT", "1000")
+    near = dict(os.environ, CKPTFS_STORE=os.environ["CKPTFS_TEST_S3"] + "/cold", CKPTFS_CACHE=at("cache"))
+    table = max(1, MIB // checkpoints)
+    rocks = Rocks(at("db"), table)
+    for _ in range(checkpoints):
+        rocks.fill(table, table)
+        shutil.rmtree(at("checkpoint"), ignore_errors=True)
+        rocks.checkpoint(at("checkpoint"))
+        quiet(CKPTFS, "-q", "snapshot", "--job", "bench", at("checkpoint"), env=near)()
+    keys = rocks.written
+    rocks.close()
+    tables = [f for f in os.listdir(at("checkpoint")) if f.endswith(".sst")]
+    size = sum(os.path.getsize(os.path.join(at("checkpoint"), f)) for f in tables)
+    proxy = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "proxy.py"), re.sub("^http://", "", os.environ["AWS_ENDPOINT_URL"]), trip, rate]
+    link = subprocess.Popen(proxy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    far = dict(near, AWS_ENDPOINT_URL="http://127.0.0.1:" + link.stdout.readline().strip())
+
+    def counted():
+        link.stdin.write("\n")
+        link.stdin.flush()
+        return json.loads(link.stdout.readline())
+
+    print(subprocess.run([CKPTFS, "--version"], check=True, capture_output=True, text=True).stdout.strip())
+    print(f"{size >> 20} MiB in {len(tables)} tables, grown over {checkpoints} checkpoints; S3 behind {trip} ms and {rate} Mbit/s; one run")
+    os.mkdir(at("mnt"))
+    daemon = subprocess.Popen([CKPTFS, "-q", "mount", "--no-fetch-behind", at("mnt")], env=dict(far, CKPTFS_CACHE=at("cold")))
+    try:
+        while not os.path.ismount(at("mnt")):
+            if daemon.poll() is not None:
+                raise SystemExit("the mount did not come up")
+            time.sleep(0.02)
+        counted()
+        begun = time.perf_counter()
+        reader = Reader(at(f"mnt/bench/chk-{checkpoints}/db/0/db"))
+        opened = time.perf_counter() - begun
+        reader.get(keys // 3)
+        first = time.perf_counter() - begun
+        seen = counted()
+        print(f"opened after {opened:.2f} s, first get after {first:.2f} s: {seen['requests'].get('GET', 0)} GETs, {100 * seen['bytes'] / size:.2f} % of the bytes")
+        took = []
+
+        def read(seed):
+            dice = random.Random(seed)
+            for _ in range(gets // readers):
+                begun = time.perf_counter()
+                reader.get(dice.randrange(keys))
+                took.append((time.perf_counter() - begun) * 1000)
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(readers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took.sort()
+        seen, partial = counted(), at("cold/partial")
+        groups = sum(os.stat(os.path.join(partial, f)).st_blocks * 512 for f in os.listdir(partial))
+        print(f"{len(took)} random gets by {readers} readers: p50 {took[len(took) // 2]:.0f} ms, p99 {took[len(took) * 99 // 100]:.0f} ms; {seen['bytes'] / groups:.2f} times the groups that are here were fetched")
+        reader.close()
+        begun = time.perf_counter()
+        quiet(CKPTFS, "-q", "restore", "--copy", f"bench/chk-{checkpoints}", at("copy"), env=dict(far, CKPTFS_CACHE=at("copy-cache")))()
+        reader = Reader(at("copy"))
+        reader.get(keys // 3)
+        whole = time.perf_counter() - begun
+        reader.close()
+        print(f"a full parallel download and a native open: {whole:.2f} s, {whole / first:.1f} times as long until the first get")
+    finally:
+        quiet(CKPTFS, "-q", "umount", at("mnt"), env=far)()
+        daemon.wait()
+        link.kill()
+        link.wait()
+
+
 def engine(work):
     """The job itself is a program of its own."""
     subprocess.run([os.environ["BENCH_ENGINE"], work, str(MIB), str(PAIRS)], check=True)
 
 
 def main():
-    kind = {"snapshot": snapshot, "mount": mount, "sweep": sweep, "engine": engine}[sys.argv[1]]
+    kind = {"snapshot": snapshot, "mount": mount, "sweep": sweep, "engine": engine, "cold": cold}[sys.argv[1]]
     home = os.environ.get("BENCH_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../target"))
     os.makedirs(home, exist_ok=True)
     work = tempfile.mkdtemp(prefix="bench-", dir=os.path.realpath(home))

@@ -1,9 +1,9 @@
 """A link between here and an S3 server: every request waits for the round trip, all answers share the bandwidth, and requests are
 counted. One process of its own:
 
-usage: proxy.py PORT HOST:PORT ROUND_TRIP_MS MBIT_PER_S|0
+usage: proxy.py HOST:PORT ROUND_TRIP_MS MBIT_PER_S|0
 
-A line on its standard input is answered with a line of JSON: requests by method and bytes of answers since the line before.
+Says the port that it listens on. A line on its standard input is answered with a line of JSON: requests by method and bytes of answers since the line before.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ async def down(link, reader, writer):
 
 
 async def main():
-    port, there, delay, rate = sys.argv[1:]
+    there, delay, rate = sys.argv[1:]
     host, there = there.split(":")
     link = Link(float(delay) / 1e3, float(rate) * 1e6 / 8)
 
@@ -71,8 +71,8 @@ async def main():
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", int(port), limit=1 << 18)
-    print("ready", flush=True)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 18)
+    print(server.sockets[0].getsockname()[1], flush=True)
     lines = asyncio.StreamReader()
     await asyncio.get_event_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with server:
