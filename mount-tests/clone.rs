@@ -17,13 +17,13 @@ use crate::tool::{Desk, Said, counted, database, load, scan, stored_bytes, tool,
 const MARK: &str = ".ckptfs-clone.json";
 
 /// Keys of one SST of about two megabytes.
-const KEYS: u64 = 10_000;
+pub const KEYS: u64 = 10_000;
 
 /// What a snapshot may read that reads no table of a clone: manifests, records, RocksDB's own small files, the program's libraries.
 const LITTLE: u64 = 1_000_000;
 
 /// Three large SSTs, a small one and a WAL.
-fn source(desk: &Desk) -> PathBuf {
+pub fn source(desk: &Desk) -> PathBuf {
     let db = desk.path("source");
     for round in 1..4 {
         load(&db, "default", round, KEYS);
@@ -33,25 +33,25 @@ fn source(desk: &Desk) -> PathBuf {
     db
 }
 
-fn with_cache(desk: &Desk, cache: &str, args: &[&str]) -> Command {
+pub fn with_cache(desk: &Desk, cache: &str, args: &[&str]) -> Command {
     let mut command = desk.command(args);
     command.env("CKPTFS_CACHE", desk.path(cache));
     command
 }
 
-fn run(desk: &Desk, cache: &str, args: &[&str]) -> Said {
+pub fn run(desk: &Desk, cache: &str, args: &[&str]) -> Said {
     with_cache(desk, cache, args).output().unwrap().into()
 }
 
 /// How the tables of a directory are there: symbolic links, hard links of others' inodes, files of their own.
 #[derive(Debug, PartialEq, Eq, Default)]
-struct Tables {
-    symlinks: usize,
-    hard: usize,
-    own: usize,
+pub struct Tables {
+    pub symlinks: usize,
+    pub hard: usize,
+    pub own: usize,
 }
 
-fn tables(dir: &Path) -> Tables {
+pub fn tables(dir: &Path) -> Tables {
     let mut out = Tables::default();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -76,12 +76,12 @@ fn cached(desk: &Desk, cache: &str) -> BTreeMap<PathBuf, (u64, Digest)> {
     files.map(|p| (p.clone(), (fs::metadata(&p).unwrap().ino(), Digest::of(&fs::read(&p).unwrap())))).collect()
 }
 
-fn pins(desk: &Desk) -> Vec<PathBuf> {
+pub fn pins(desk: &Desk) -> Vec<PathBuf> {
     let dir = desk.path("store/pin");
     if dir.exists() { walk(&dir) } else { Vec::new() }
 }
 
-fn put(db: &Path, key: &str) {
+pub fn put(db: &Path, key: &str) {
     tool("ldb", &[&format!("--db={}", db.display()), "put", key, "written to the clone"]);
 }
 
@@ -95,7 +95,7 @@ fn native_checkpoint(db: &Path, to: &Path) {
 
 /// Snapshots a directory that has only little that its store lacks: neither uploads nor reads the tables.
 #[track_caller]
-fn snapshot_of_little(desk: &Desk, cache: &str, job: &str, dir: &Path) -> Value {
+pub fn snapshot_of_little(desk: &Desk, cache: &str, job: &str, dir: &Path) -> Value {
     let before = stored_bytes(desk);
     let args = ["snapshot", "--json", "--job", job, dir.to_str().unwrap()];
     let (said, read) = counted(&mut with_cache(desk, cache, &args));
@@ -108,7 +108,7 @@ fn snapshot_of_little(desk: &Desk, cache: &str, job: &str, dir: &Path) -> Value 
 }
 
 /// Lines of a scan that are not the clone's own.
-fn scanned(db: &Path) -> Vec<String> {
+pub fn scanned(db: &Path) -> Vec<String> {
     scan(db, "default").lines().filter(|l| !l.contains("written to the clone")).map(str::to_owned).collect()
 }
 

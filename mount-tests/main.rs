@@ -30,6 +30,7 @@ mod pins;
 mod rules;
 mod s3;
 mod security;
+mod settle;
 mod soak;
 mod tool;
 mod two_hosts;

@@ -167,6 +167,20 @@ pub const ROCKS_TAIL: u64 = 8 << 20;
 /// Largest record of a clone in bytes: two paths, and a text per operator that it holds.
 pub const CLONE_MARK_LEN: usize = 1 << 20;
 
+/// Bytes that a cache leaves free on its disk, unless it is told otherwise: a live database beside it needs room for a compaction. At
+/// most 1 / [`CACHE_FREE_PART`] of the disk, of its inodes as well.
+pub const CACHE_FREE: u64 = 10 << 30;
+
+/// See [`CACHE_FREE`].
+pub const CACHE_FREE_PART: u64 = 20;
+
+/// How far beyond its limit a cache may be, at least, before it keeps nothing more of what is read in parts: what a fast link brings while
+/// room is made.
+pub const CACHE_SLACK: u64 = 64 << 20;
+
+/// A file that was used within so many seconds is not driven out by what nobody waits for.
+pub const CACHE_RECENT_S: u64 = 600;
+
 /// Largest record of a cache in bytes: an id and two numbers.
 pub const CACHE_RECORD_LEN: usize = 4096;
 

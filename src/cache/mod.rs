@@ -10,6 +10,7 @@
 //! <cache>/clones/<nonce>.json  clones that were made with it, by their pins
 //! <cache>/daemon.lock          one daemon per cache, any number of engines
 //! <cache>/probed-<store id>    this store passed its probe
+//! <cache>/limits.json          how much of the disk it may take
 //! <cache>/uses                 when files were last used: a hint for eviction
 //! ```
 //!
@@ -34,10 +35,12 @@ mod manifest;
 mod open;
 mod probed;
 mod range;
+mod room;
 mod scrub;
 pub mod session;
 mod stage;
 pub mod tree;
+mod uses;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -55,6 +58,7 @@ pub use error::{CacheError, Result};
 pub use evict::Evicted;
 pub use lazy::LazyFile;
 pub use link::{Batch, LinkedIn};
+pub use room::CacheLimits;
 pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
 
@@ -112,7 +116,8 @@ struct Inner {
     /// Files that are open before they are here.
     lazy: DashMap<Digest, Weak<LazyFile>>,
     behind: lazy::Behind,
-    uses: Mutex<evict::Uses>,
+    uses: Mutex<uses::Uses>,
+    taken: room::Taken,
     counters: Counters,
 }
 

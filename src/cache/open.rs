@@ -11,7 +11,7 @@ use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 
 use super::error::{CacheError, Result};
-use super::{CacheOptions, Counters, Inner, evict, flight};
+use super::{CacheOptions, Counters, Inner, flight, room, uses};
 use crate::error::Kind;
 use crate::limits;
 use crate::local::publish::is_staging;
@@ -65,6 +65,13 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
     let (files, partial, manifests, jobs) = (sub("files")?, sub("partial")?, sub("manifests")?, sub("jobs")?);
     let clones = sub("clones")?;
     clean(&partial);
+    let limits = room::read_limits(&root).unwrap_or_else(|e| {
+        log::warn!(
+            "{}: its limits.json cannot be used ({e}): no limit but the disk's holds until --cache-size is given anew",
+            path.display()
+        );
+        room::CacheLimits::default()
+    });
     Ok(Inner {
         path: path.to_owned(),
         id: record.id,
@@ -84,7 +91,8 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
         streams: AtomicUsize::new(limits::FETCH_STREAMS),
         lazy: DashMap::new(),
         behind: super::lazy::Behind::default(),
-        uses: Mutex::new(evict::Uses::default()),
+        uses: Mutex::new(uses::Uses::default()),
+        taken: room::Taken::new(limits),
         counters: Counters::default(),
     })
 }

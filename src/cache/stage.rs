@@ -45,6 +45,7 @@ impl<'a> Stage<'a> {
         self.staged.file().write_all(bytes)?;
         self.hasher.update(bytes);
         self.written = self.written.saturating_add(bytes.len() as u64);
+        self.cache.taken.add(bytes.len() as u64);
         Ok(())
     }
 

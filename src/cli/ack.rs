@@ -28,11 +28,14 @@ pub(crate) struct Args {
     subtask: u32,
     /// A native RocksDB checkpoint, or the directory of a stopped database
     directory: PathBuf,
+    #[command(flatten)]
+    room: super::room::Args,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = &args.job;
     let session = Session::open(&SessionOptions { near: Some(args.directory.clone()), ..context.options() })?;
+    args.room.apply(&session.cache)?;
     let request = SnapshotRequest {
         job: job.clone(),
         directory: args.directory.clone(),

@@ -18,6 +18,7 @@ mod open;
 mod path;
 mod pin;
 mod restore;
+mod room;
 mod show;
 mod snapshot;
 mod umount;
@@ -156,6 +157,11 @@ pub(crate) fn main() -> u8 {
         && let Err(why) = expire.check()
     {
         return exit::usage(&Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, why));
+    }
+    if let Verb::Restore(restore) = &args.verb
+        && let Err(why) = restore.check()
+    {
+        return exit::usage(&Args::command().error(clap::error::ErrorKind::ValueValidation, why));
     }
     log_to_stderr(args.verbose, args.quiet);
     if let Err(e) = ckptfs::local::process::set_not_dumpable() {

@@ -36,6 +36,8 @@ pub(crate) struct Args {
     /// Fetch only what is read, and what lies ahead of a sequential reader; not the whole file behind it
     #[arg(long)]
     no_fetch_behind: bool,
+    #[command(flatten)]
+    room: super::room::Args,
     /// Keep a checkpoint pinned so long after its last file was closed, against a sweep between two opens: 90s, 10m, 1h
     #[arg(long, value_name = "DURATION", value_parser = words::duration_ms, default_value = "10m")]
     pin_idle: u64,
@@ -92,10 +94,12 @@ fn serve(context: &Context, args: &Args) -> Result<(Mounted, View, ckptfs::local
     if args.no_fetch_behind {
         session.cache.no_fetch_behind();
     }
+    args.room.apply(&session.cache)?;
+    let no_thread = |e| Error::with_source(Kind::Resources, format!("cannot start a thread: {e}"), e);
+    session.cache.keep_room().map_err(no_thread)?;
     let view = View::of_session(&session);
     let mounted = fuse::mount(&request, view.clone())?;
-    view.keep_pins(Duration::from_millis(args.pin_idle))
-        .map_err(|e| Error::with_source(Kind::Resources, format!("cannot start a thread: {e}"), e))?;
+    view.keep_pins(Duration::from_millis(args.pin_idle)).map_err(no_thread)?;
     Ok((mounted, view, lock))
 }
 
@@ -139,6 +143,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
             push(&[flag.into(), value.to_string().into()]);
         }
     }
+    push(&args.room.again().into_iter().map(OsString::from).collect::<Vec<_>>());
     push(&["--pin-idle".into(), format!("{}ms", args.pin_idle).into()]);
     push(&[absolute(&args.mountpoint)?.into_os_string()]);
     fuse::place(&args.mountpoint)?;

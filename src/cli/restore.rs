@@ -1,12 +1,13 @@
-//! `restore`: brings a checkpoint back as a local directory, as a clone or as a copy.
+//! `restore`: brings a checkpoint back as a local directory, as a clone or as a copy; settles clones.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use ckptfs::engine::{Session, SessionOptions};
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::SubtaskEntry;
 use ckptfs::lifecycle::Checkpoint;
-use ckptfs::restore::{CloneRequest, Selection, clone, copy};
+use ckptfs::restore::{CloneRequest, Selection, clone, copy, settle};
 use ckptfs::types::Name;
 use serde_json::json;
 
@@ -16,11 +17,11 @@ use super::words;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// JOB/chk-N or JOB/chk-N/OPERATOR/SUBTASK
-    #[arg(value_parser = words::selection)]
-    checkpoint: Selection,
+    /// JOB/chk-N or JOB/chk-N/OPERATOR/SUBTASK; with --settle alone, the directory of a clone
+    checkpoint: OsString,
     /// A new or empty directory
-    directory: PathBuf,
+    #[arg(required_unless_present = "settle")]
+    directory: Option<PathBuf>,
     /// The mount that a clone's links lead into. Default: the mount of this store that is found
     #[arg(long, value_name = "MOUNTPOINT", conflicts_with = "copy")]
     mount: Option<PathBuf>,
@@ -30,35 +31,113 @@ pub(crate) struct Args {
     /// Copy every byte, verified; needs no mount and no pin afterwards
     #[arg(long)]
     copy: bool,
-    /// Not built yet
-    #[arg(long, hide = true)]
+    /// Replace a clone's links into the mount by local files, while its database runs or not; then it needs neither mount nor pin
+    #[arg(long, conflicts_with = "copy")]
     settle: bool,
+    #[command(flatten)]
+    room: super::room::Args,
+}
+
+/// What is wanted.
+enum Wanted {
+    /// A checkpoint, in a new directory.
+    Restore(Selection, PathBuf),
+    /// A clone that is there.
+    Settle(PathBuf),
+}
+
+impl Args {
+    fn wanted(&self) -> std::result::Result<Wanted, String> {
+        let Some(directory) = &self.directory else { return Ok(Wanted::Settle(PathBuf::from(&self.checkpoint))) };
+        let text = self.checkpoint.to_str().ok_or("a checkpoint's name is UTF-8: JOB/chk-N")?;
+        words::selection(text).map(|selection| Wanted::Restore(selection, directory.clone()))
+    }
+
+    /// What clap cannot check.
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+        self.wanted().map(drop)
+    }
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
-    if args.settle {
-        return Err(Error::new(
-            Kind::Unsupported,
-            "--settle is not built yet: `restore --copy` makes a directory that needs no mount",
-        ));
-    }
-    let selection = &args.checkpoint;
-    // A cache on the same file system lets files be linked and bytes be shared.
-    let near = args.directory.parent().map(PathBuf::from);
-    let session = Session::open(&SessionOptions { near, ..context.options() })?;
+    let (selection, directory) = match args.wanted().map_err(|why| Error::new(Kind::Invalid, why))? {
+        Wanted::Settle(directory) => {
+            let session = session(context, args, &directory)?;
+            run_settle(context, &session, &directory)?;
+            return Ok(Exit::Done);
+        }
+        Wanted::Restore(selection, directory) => (selection, directory),
+    };
+    let session = session(context, args, &directory)?;
     let checkpoint = selection.resolve(&session.catalog)?;
     let subtasks = selection.subtasks(&checkpoint)?;
     let databases = if args.copy {
-        run_copy(context, args, &session, &checkpoint, &subtasks)?
+        run_copy(context, &directory, &session, &checkpoint, &subtasks)?
     } else {
-        run_clone(context, args, &session, &checkpoint, &subtasks)?
+        let databases = run_clone(context, args, &directory, &session, &checkpoint, &subtasks)?;
+        if args.settle {
+            run_settle(context, &session, &directory)?;
+        }
+        databases
     };
+    session.cache.tidy();
     if !context.json {
         for database in &databases {
             words::line(&database.display().to_string())?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// A cache on the same file system lets files be linked and bytes be shared.
+fn session(context: &Context, args: &Args, directory: &Path) -> Result<Session> {
+    let near = directory.parent().map(PathBuf::from);
+    let session = Session::open(&SessionOptions { near, ..context.options() })?;
+    args.room.apply(&session.cache)?;
+    Ok(session)
+}
+
+fn amount(a: ckptfs::restore::clone::Amount) -> String {
+    let files = if a.files == 1 { "file" } else { "files" };
+    format!("{} {files} ({})", a.files, words::size(a.bytes))
+}
+
+fn run_settle(context: &Context, session: &Session, directory: &Path) -> Result<()> {
+    let bar = words::Bar::new(context.quiet);
+    let report = settle(session, directory, &bar)?;
+    bar.finish();
+    let mut text = format!(
+        "{}: {} hard-linked from the cache, {} copied",
+        directory.display(),
+        amount(report.linked),
+        amount(report.copied)
+    );
+    if report.deleted > 0 {
+        text.push_str(&format!(", {} links were deleted by RocksDB meanwhile", report.deleted));
+    }
+    if report.settled {
+        text.push_str("; it needs neither the mount nor its pin any more");
+    }
+    words::tell(context.quiet, &format!("{text}, {:.2} s", report.seconds));
+    for link in &report.foreign {
+        let link = link.display();
+        words::tell(
+            context.quiet,
+            &format!("{link} is a link that no clone of this checkpoint has: it stays, and so does the pin"),
+        );
+    }
+    if context.json {
+        words::json(&json!({
+            "way": "settle",
+            "linked": { "files": report.linked.files, "bytes": report.linked.bytes },
+            "copied": { "files": report.copied.files, "bytes": report.copied.bytes },
+            "deleted": report.deleted,
+            "foreign": paths(&report.foreign),
+            "settled": report.settled,
+            "seconds": report.seconds,
+        }))?;
+    }
+    Ok(())
 }
 
 fn paths(databases: &[PathBuf]) -> Vec<String> {
@@ -68,18 +147,15 @@ fn paths(databases: &[PathBuf]) -> Vec<String> {
 fn run_clone(
     context: &Context,
     args: &Args,
+    directory: &Path,
     session: &Session,
     checkpoint: &Checkpoint,
     subtasks: &[&SubtaskEntry],
 ) -> Result<Vec<PathBuf>> {
-    let request = CloneRequest { directory: args.directory.clone(), mount: args.mount.clone(), job: args.job.clone() };
+    let request = CloneRequest { directory: directory.to_owned(), mount: args.mount.clone(), job: args.job.clone() };
     let bar = words::Bar::new(context.quiet);
     let report = clone(session, checkpoint, subtasks, &request, &bar)?;
     bar.finish();
-    let amount = |a: ckptfs::restore::clone::Amount| {
-        let files = if a.files == 1 { "file" } else { "files" };
-        format!("{} {files} ({})", a.files, words::size(a.bytes))
-    };
     let mut text = format!(
         "{}/{}: a clone: {} hard-linked from the cache, {} copied, {} linked into the mount",
         checkpoint.job,
@@ -127,13 +203,13 @@ fn run_clone(
 
 fn run_copy(
     context: &Context,
-    args: &Args,
+    directory: &Path,
     session: &Session,
     checkpoint: &Checkpoint,
     subtasks: &[&SubtaskEntry],
 ) -> Result<Vec<PathBuf>> {
     let bar = words::Bar::new(context.quiet);
-    let report = copy(session, checkpoint, subtasks, &args.directory, &bar)?;
+    let report = copy(session, checkpoint, subtasks, directory, &bar)?;
     bar.finish();
     let fetched = report.bytes.saturating_sub(report.cached_bytes);
     words::tell(

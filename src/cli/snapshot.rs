@@ -31,6 +31,8 @@ pub(crate) struct Args {
     /// The checkpoint's number; default: the next. Numbers are never used twice
     #[arg(long, value_name = "N", value_parser = new_number)]
     number: Option<CheckpointNumber>,
+    #[command(flatten)]
+    room: super::room::Args,
 }
 
 /// A number as people write it: `42` or `chk-42`.
@@ -65,6 +67,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     // Before a store is created for a directory that cannot be stored.
     let scanned = ckptfs::engine::scan::scan(&args.directory)?;
     let session = session(context, Some(args.directory.clone()))?;
+    args.room.apply(&session.cache)?;
     let request = SnapshotRequest {
         job: job.clone(),
         directory: args.directory.clone(),

@@ -14,15 +14,19 @@ pub(crate) struct Args {
     /// JOB/chk-N or JOB/chk-N/OPERATOR/SUBTASK
     #[arg(value_parser = words::selection)]
     checkpoint: Selection,
+    #[command(flatten)]
+    room: super::room::Args,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let session = Session::open(&context.options())?;
+    args.room.apply(&session.cache)?;
     let checkpoint = args.checkpoint.resolve(&session.catalog)?;
     let subtasks = args.checkpoint.subtasks(&checkpoint)?;
     let bar = words::Bar::new(context.quiet);
     let report = warm(&session, &checkpoint, &subtasks, &bar)?;
     bar.finish();
+    session.cache.tidy();
     words::tell(
         context.quiet,
         &format!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::link::{Link, Links};
 use crate::error::{Error, Kind, Result};
 use crate::format::FilePath;
-use crate::format::clone::CLONE_MARK;
+use crate::format::clone::{CLONE_MARK, SETTLING};
 use crate::format::rocks::{self, FileKind};
 use crate::format::task::file_name;
 use crate::limits;
@@ -154,7 +154,9 @@ pub fn scan(path: &Path) -> Result<Scan> {
 
 /// Files that are no part of a database's state.
 fn passed_over(name: &str, kind: FileKind) -> bool {
-    name == CLONE_MARK || matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash)
+    name == CLONE_MARK
+        || name.starts_with(SETTLING)
+        || matches!(kind, FileKind::Lock | FileKind::InfoLog | FileKind::Temporary | FileKind::Trash)
 }
 
 /// Attributes of a file, and its record where it may have one: one visit, however many files there are.

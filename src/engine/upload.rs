@@ -241,6 +241,7 @@ pub fn acknowledge(session: &Session, finished: Finished) -> Result<SnapshotRepo
     // The checkpoint manifest will name the digest of what is stored: the signed object, where there are keys.
     let stored = session.store.signed(&key, acked.bytes)?;
     session.cache.put_manifest(&Digest::of(&stored), &stored)?;
+    session.cache.tidy();
     Ok(SnapshotReport {
         number: CheckpointNumber::new(place.number).map_err(|_| internal())?,
         uid: place.uid,

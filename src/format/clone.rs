@@ -9,6 +9,9 @@ use crate::types::{CheckpointNumber, Name, Uid};
 /// Its name in the directory. No kind of file of RocksDB has it.
 pub const CLONE_MARK: &str = ".ckptfs-clone.json";
 
+/// What the names of files begin with that are about to take the place of a clone's links.
+pub const SETTLING: &str = ".ckptfs-settle-";
+
 const FORMAT: u32 = 1;
 
 /// A directory as it is known again: its inode's number, and when that was made where the file system tells.

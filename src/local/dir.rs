@@ -33,6 +33,17 @@ pub enum FileKind {
     Other,
 }
 
+/// How an exchange of two entries ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchanged {
+    /// They changed places.
+    Yes,
+    /// The other one is not there.
+    Gone,
+    /// The other one is something else than was expected, and stays.
+    Another,
+}
+
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -254,6 +265,43 @@ impl Dir {
             .map_err(|e| LocalError::entry("rename", &self.path, from, e))
     }
 
+    /// Lets two entries change places in one step, if what then has the name `ours` is `right`; else they change back. Where the file
+    /// system has no such step, `theirs` is looked at first and then replaced.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn exchange(
+        &self,
+        ours: impl AsRef<OsStr>,
+        theirs: impl AsRef<OsStr>,
+        right: impl Fn(&Self, &OsStr) -> bool,
+    ) -> Result<Exchanged> {
+        let (ours, theirs) = (ours.as_ref(), theirs.as_ref());
+        let fail = |e| LocalError::entry("replace", &self.path, theirs, e);
+        let names = component(ours).and_then(|a| Ok((a, component(theirs)?)));
+        let (a, b) = names.map_err(fail)?;
+        match sys::exchange(self.as_fd(), &a, &b) {
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Exchanged::Gone),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)) => {
+                if self.stat(theirs)?.is_none() {
+                    return Ok(Exchanged::Gone);
+                }
+                if !right(self, theirs) {
+                    return Ok(Exchanged::Another);
+                }
+                self.rename(ours, self, theirs)?;
+                return Ok(Exchanged::Yes);
+            }
+            Err(e) => return Err(fail(e)),
+        }
+        if right(self, ours) {
+            return Ok(Exchanged::Yes);
+        }
+        sys::exchange(self.as_fd(), &a, &b).map_err(fail)?;
+        Ok(Exchanged::Another)
+    }
+
     /// Makes a symlink. EEXIST when the name is taken.
     ///
     /// # Errors
@@ -366,6 +414,31 @@ impl<'a> RawEntry<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_expected_changes_places() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Dir::open(temp.path()).unwrap();
+        let link = |dir: &Dir, name: &OsStr| dir.read_link(name).is_ok_and(|t| t == Path::new("there"));
+        let fresh = || {
+            std::fs::write(temp.path().join("ours"), "ours").unwrap();
+        };
+        fresh();
+        assert_eq!(root.exchange("ours", "theirs", link).unwrap(), Exchanged::Gone);
+        root.symlink(Path::new("elsewhere"), "theirs").unwrap();
+        assert_eq!(root.exchange("ours", "theirs", link).unwrap(), Exchanged::Another);
+        assert_eq!(root.read_link("theirs").unwrap(), Path::new("elsewhere"));
+        root.remove("theirs").unwrap();
+        std::fs::write(temp.path().join("theirs"), "a file").unwrap();
+        assert_eq!(root.exchange("ours", "theirs", link).unwrap(), Exchanged::Another);
+        assert_eq!(std::fs::read(temp.path().join("theirs")).unwrap(), b"a file");
+        root.remove("theirs").unwrap();
+        root.symlink(Path::new("there"), "theirs").unwrap();
+        assert_eq!(root.exchange("ours", "theirs", link).unwrap(), Exchanged::Yes);
+        assert_eq!(std::fs::read(temp.path().join("theirs")).unwrap(), b"ours");
+        assert_eq!(root.read_link("ours").unwrap(), Path::new("there"));
+        assert!(root.exchange("../ours", "theirs", link).is_err());
+    }
 
     #[test]
     fn makes_lists_renames_removes() {

@@ -9,6 +9,7 @@ pub mod dir;
 mod error;
 pub mod holes;
 pub mod identity;
+pub mod lease;
 pub mod link;
 pub mod lock;
 pub mod mount;

@@ -111,6 +111,14 @@ pub(super) fn rename(from: BorrowedFd<'_>, a: &CStr, to: BorrowedFd<'_>, b: &CSt
     check(unsafe { libc::renameat(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr()) }).map(drop)
 }
 
+/// renameat2(2): both names change places, in one step.
+pub(super) fn exchange(dir: BorrowedFd<'_>, a: &CStr, b: &CStr) -> io::Result<()> {
+    let fd = dir.as_raw_fd();
+    // SAFETY: the directory is open and both names are NUL-terminated.
+    let result = unsafe { libc::renameat2(fd, a.as_ptr(), fd, b.as_ptr(), libc::RENAME_EXCHANGE) };
+    check(result).map(drop)
+}
+
 /// symlinkat(2).
 pub(super) fn symlink(target: &CStr, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: the directory is open and both strings are NUL-terminated.

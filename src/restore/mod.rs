@@ -12,7 +12,7 @@ mod target;
 pub mod verify;
 pub mod warm;
 
-pub use clone::{CloneReport, CloneRequest, clone};
+pub use clone::{CloneReport, CloneRequest, SettleReport, clone, settle};
 pub use copy::{CopyReport, copy};
 pub use select::Selection;
 pub use warm::{WarmReport, warm};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::layout::{Laid, Layout};
 use crate::cache::Session;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::format::SubtaskEntry;
 use crate::lifecycle::{Checkpoint, driver};
 use crate::types::Progress;
@@ -45,6 +45,16 @@ pub fn warm(
             report.fetched_bytes = report.fetched_bytes.saturating_add(laid.file.size);
             missing.push(laid);
         }
+    }
+    if let Some(limit) = session.cache.limits().size.filter(|limit| report.bytes > *limit) {
+        return Err(Error::new(
+            Kind::Resources,
+            format!(
+                "{} bytes do not fit into the cache {}, which may take {limit}: warm single subtasks (JOB/chk-N/OPERATOR/SUBTASK), or give it more with --cache-size",
+                report.bytes,
+                session.cache.path().display()
+            ),
+        ));
     }
     progress.plan(missing.len() as u64, report.fetched_bytes);
     progress.phase("fetch");

@@ -197,12 +197,14 @@ impl Shared {
                 }
             }
             Work::Fill(file) => {
+                // Where it does not fit, it is read in parts on.
                 let all = lock(&file.groups).all();
-                let more = file.work(&all, false).unwrap_or_else(|e| {
-                    // A reader will meet the same, and is told.
-                    log::info!("{} is not fetched whole: {e}", file.digest);
-                    false
-                });
+                let more = file.fits()
+                    && file.work(&all, false).unwrap_or_else(|e| {
+                        // A reader will meet the same, and is told.
+                        log::info!("{} is not fetched whole: {e}", file.digest);
+                        false
+                    });
                 if !more {
                     let mut state = lock(&self.state);
                     // Where it failed, the next one who reads it has it tried again.

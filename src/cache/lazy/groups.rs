@@ -149,6 +149,13 @@ impl Groups {
         }
     }
 
+    /// Nothing is here any more. What is on its way still is.
+    pub(super) fn forget(&mut self) {
+        self.verified = Bits::new(self.count);
+        self.found = Bits::new(self.count);
+        self.missing = self.count;
+    }
+
     /// Bytes that are verified.
     pub(super) fn here(&self) -> u64 {
         let here = self.count.saturating_sub(self.missing).saturating_mul(GROUP);
@@ -195,6 +202,24 @@ mod tests {
         assert!(groups.complete());
         assert_eq!(groups.here(), 70 * GROUP + 1);
         assert!(Groups::new(0).complete());
+    }
+
+    #[test]
+    fn what_was_given_back_is_claimed_anew_and_what_is_on_its_way_is_not() {
+        let mut groups = Groups::new(8 * GROUP);
+        groups.find(6..7);
+        assert_eq!(groups.claim(&(0..4), 9), Claim::Bring(0..4));
+        groups.land(0..4, true);
+        assert_eq!(groups.claim(&(4..5), 9), Claim::Bring(4..5));
+        groups.forget();
+        assert!(!groups.has(0) && !groups.was_found(6) && groups.here() == 0);
+        assert_eq!(groups.claim(&(0..8), 99), Claim::Bring(0..4));
+        groups.land(4..5, true);
+        assert_eq!(groups.here(), GROUP);
+        groups.land(0..4, true);
+        assert_eq!(groups.claim(&(0..8), 99), Claim::Bring(5..8));
+        groups.land(5..8, true);
+        assert!(groups.complete());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! - Nothing is answered that was not verified against the file's hash tree by this process: what lies in `partial/` after a crash or
 //!   a restart is taken for data by where the file has no holes, and believed group by group once it is verified ([`groups`]).
+//! - Bytes can be given back at any time before the file is whole: what rests on a group being here holds `steady`.
 //! - A group that cannot be written (a full disk) is answered from memory and fetched again next time.
 //! - Readers come first; what is fetched ahead of a sequential reader, and whole files behind ([`behind`]), use what they leave.
 
@@ -18,20 +19,21 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use bytes::Bytes;
 
 use super::error::{CacheError, Result, blob_keys, place};
 use super::open::FILE_MODE;
 use super::stage::Keep;
-use super::{Cache, Inner, tree};
+use super::{Cache, Inner, tree, uses};
 use crate::format::{BlobEntry, FileEntry, TaskManifest};
 use crate::limits::{self, GROUP};
 use crate::local::FileStat;
 use crate::local::holes::data_ranges;
 use crate::local::identity;
+use crate::local::process;
 use crate::local::publish::Staged;
 use crate::store::{Store, StoreError};
 use crate::types::{BlobName, Digest, Key};
@@ -61,8 +63,12 @@ pub struct LazyFile {
     uploads: RwLock<Vec<Upload>>,
     groups: Mutex<Groups>,
     landed: Condvar,
+    /// Held for writing while bytes are given back, for reading from a look at the groups to the end of the access that rests on it.
+    steady: RwLock<()>,
     sealed: AtomicBool,
     queued: AtomicBool,
+    /// When it was last noted as used, in seconds.
+    noted: AtomicU64,
     on_whole: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -140,8 +146,10 @@ impl Cache {
             uploads: RwLock::new(vec![upload]),
             groups: Mutex::new(groups),
             landed: Condvar::new(),
+            steady: RwLock::new(()),
             sealed: AtomicBool::new(false),
             queued: AtomicBool::new(false),
+            noted: AtomicU64::new(0),
             on_whole: Box::new(on_whole),
         });
         if let Some(tail) = file.tail {
@@ -222,12 +230,15 @@ impl LazyFile {
     /// # Errors
     /// When the local disk fails.
     pub fn try_read(&self, offset: u64, buffer: &mut [u8]) -> Option<Result<()>> {
-        let wanted = {
+        let _steady = self.steady();
+        let here = {
             let groups = lock(&self.groups);
-            let wanted = groups.of(offset, buffer.len() as u64);
-            groups.have(&wanted).then_some(wanted)
+            groups.have(&groups.of(offset, buffer.len() as u64))
         };
-        wanted.map(|_| self.file.read_exact_at(buffer, offset).map_err(|e| self.unreadable(e)))
+        here.then(|| {
+            self.note_use();
+            self.file.read_exact_at(buffer, offset).map_err(|e| self.unreadable(e))
+        })
     }
 
     /// Reads exactly `buffer`'s length at `offset`, and brings what is missing, verified.
@@ -241,13 +252,19 @@ impl LazyFile {
         let claimed = if self.size <= limits::LAZY_WHOLE { lock(&self.groups).all() } else { wanted.clone() };
         let mut held: BTreeMap<u64, Bytes> = BTreeMap::new();
         loop {
-            let run = {
-                let mut groups = lock(&self.groups);
+            {
+                let _steady = self.steady();
+                let groups = lock(&self.groups);
                 if wanted.clone().all(|g| groups.has(g) || held.contains_key(&g)) {
+                    drop(groups);
+                    self.assemble(&wanted, offset, buffer, &held)?;
                     break;
                 }
+            }
+            let run = {
+                let mut groups = lock(&self.groups);
                 match groups.claim(&claimed, limits::LAZY_RUN) {
-                    Claim::Here => break,
+                    Claim::Here => continue,
                     Claim::Wait => {
                         drop(self.landed.wait(groups).unwrap_or_else(PoisonError::into_inner));
                         continue;
@@ -257,7 +274,6 @@ impl LazyFile {
             };
             self.bring(run, true, &mut held)?;
         }
-        self.assemble(&wanted, offset, buffer, &held)?;
         self.used();
         Ok(())
     }
@@ -281,6 +297,10 @@ impl LazyFile {
             }
         }
         Ok(())
+    }
+
+    fn steady(&self) -> RwLockReadGuard<'_, ()> {
+        self.steady.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unreadable(&self, e: std::io::Error) -> CacheError {
@@ -339,6 +359,7 @@ impl LazyFile {
     fn look(&self, group: u64) -> Result<()> {
         let bytes = lock(&self.groups).bytes(&(group..group + 1));
         let mut buffer = vec![0; usize::try_from(bytes.end - bytes.start).unwrap_or_default()];
+        let _steady = self.steady();
         self.file.read_exact_at(&mut buffer, bytes.start).map_err(|e| self.unreadable(e))?;
         let right = self.verify(bytes.start, &buffer).is_ok();
         lock(&self.groups).land(group..group + 1, right);
@@ -386,19 +407,57 @@ impl LazyFile {
 
     /// Writes verified bytes into the file. False: they could not be.
     fn keep(&self, groups: Range<u64>, bytes: &[u8]) -> bool {
+        let inner = &self.cache.inner;
         let offset = lock(&self.groups).bytes(&groups).start;
-        let kept = self.file.write_all_at(bytes, offset);
-        if let Err(e) = &kept {
-            self.cache.inner.behind.cannot_write(self.cache.path(), e);
-        }
-        lock(&self.groups).land(groups, kept.is_ok());
+        let steady = self.steady();
+        let kept = inner.taken.may_keep()
+            && self
+                .file
+                .write_all_at(bytes, offset)
+                .map_err(|e| inner.behind.cannot_write(self.cache.path(), &e))
+                .is_ok();
+        lock(&self.groups).land(groups, kept);
+        drop(steady);
         self.landed.notify_all();
-        kept.is_ok()
+        if kept {
+            inner.taken.add(bytes.len() as u64);
+        }
+        kept
+    }
+
+    /// Once a second: it is asked for by every read.
+    fn note_use(&self) {
+        let now = uses::now();
+        if self.noted.swap(now, Ordering::Relaxed) != now {
+            self.cache.inner.touch(&self.digest);
+        }
+    }
+
+    /// Whether all of it may be fetched without anybody asking for it.
+    fn fits(&self) -> bool {
+        self.cache.inner.fits(self.size.saturating_sub(self.here()))
+    }
+
+    /// Frees what it has on the disk, while it is open. Who reads on has it fetched again. Nothing: it is whole, and a file like others.
+    pub(super) fn give_back(&self) -> Result<Option<u64>> {
+        let _alone = self.steady.write().unwrap_or_else(PoisonError::into_inner);
+        if self.sealed.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let fail = |e| CacheError::io(self.cache.path(), format!("free what it has of {}", self.digest), e);
+        let before = FileStat::of(&self.file).map_err(fail)?.blocks;
+        // First: whatever comes of it, nothing is believed that may be gone.
+        lock(&self.groups).forget();
+        if !process::punch_hole(&self.file, 0, self.size).map_err(fail)? {
+            return Ok(None);
+        }
+        let after = FileStat::of(&self.file).map_err(fail)?.blocks;
+        Ok(Some(before.saturating_sub(after).saturating_mul(512)).filter(|freed| *freed > 0))
     }
 
     /// Something of it was read: it is worth having whole.
     fn used(self: &Arc<Self>) {
-        self.cache.inner.touch(&self.digest);
+        self.note_use();
         if self.named && !self.sealed.load(Ordering::Acquire) && !self.queued.swap(true, Ordering::AcqRel) {
             self.cache.inner.behind.fill(self);
         }
@@ -436,8 +495,12 @@ impl LazyFile {
 
     /// Makes a complete file one of the cache's complete ones: on the disk, with its inode's record, named by its digest.
     fn seal(&self) -> Result<()> {
-        if self.sealed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+        {
+            let _alone = self.steady.write().unwrap_or_else(PoisonError::into_inner);
+            // What it had may have been given back meanwhile.
+            if !lock(&self.groups).complete() || self.sealed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
         }
         let inner = &self.cache.inner;
         let fail = |e| CacheError::write(&inner.path, self.digest.to_string(), self.size, e);

@@ -292,3 +292,101 @@ fn what_flips_and_fails_on_the_way_costs_a_request_and_no_byte() {
         table.check(&lazy, group * G, G).unwrap();
     }
 }
+
+fn blocks(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn what_is_here_in_parts_is_given_back_while_it_is_open_and_unlinked_when_it_is_not() {
+    let dir = temp();
+    let cache = off(dir.path());
+    let table = Table::new(30 * G, 0);
+    let lazy = table.open(&cache).unwrap().unwrap();
+    let path = cache.path().join("partial").join(table.entry.digest.to_hex());
+    table.check(&lazy, 0, 8 * G).unwrap();
+    assert!(blocks(&path) >= 8 * GROUP);
+    cache.set_limits(CacheLimits { size: Some(4 * GROUP), free: Some(0) }).unwrap();
+    let done = cache.make_room().unwrap().unwrap();
+    // With the bundle that its hash tree came in.
+    assert!(done.files == 2 && done.bytes >= 8 * GROUP && done.left < GROUP, "{done:?}");
+    assert!(blocks(&path) < GROUP && lazy.here() == 0 && lazy.try_read(0, &mut [0; 10]).is_none());
+    // Fetched again, and right.
+    table.check(&lazy, G - 5, 10).unwrap();
+    // Another process cannot take it away while we have it.
+    let other = Cache::open(cache.path(), CacheOptions { create: false }).unwrap();
+    other.set_limits(CacheLimits { size: Some(0), free: Some(0) }).unwrap();
+    assert_eq!(other.make_room().unwrap().unwrap().files, 0);
+    drop(lazy);
+    assert!(path.exists());
+    assert_eq!(other.make_room().unwrap().unwrap().files, 1);
+    assert!(!path.exists());
+}
+
+#[test]
+fn who_reads_while_bytes_are_given_back_reads_right_bytes_and_no_half_file_is_believed() {
+    let dir = temp();
+    let cache = cache_in(dir.path());
+    let table = Table::new(40 * G + 9, 2 * G);
+    for round in 0..6 {
+        let lazy = table.open(&cache).unwrap().unwrap();
+        let deadline = Instant::now() + Duration::from_millis(150);
+        std::thread::scope(|s| {
+            for n in 0..3 {
+                let (lazy, table) = (&lazy, &table);
+                s.spawn(move || {
+                    let mut x = round * 31 + n * 7 + 1;
+                    while Instant::now() < deadline {
+                        x = (x * 1_103_515_245 + 12_345) % (40 * G);
+                        table.check(lazy, x, 9).unwrap();
+                        let mut there = [0; 9];
+                        if let Some(read) = lazy.try_read(x as u64, &mut there) {
+                            read.unwrap();
+                            assert!(there == table.data[x..x + 9], "wrong bytes at {x}");
+                        }
+                    }
+                });
+            }
+            s.spawn(|| {
+                while Instant::now() < deadline {
+                    let _ = lazy.give_back().unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        });
+        // Whole or not, it has the right bytes.
+        drop(lazy);
+        let begun = Instant::now();
+        while cache.inner.lazy.contains_key(&table.entry.digest) {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(file) = cache.open_complete(&table.entry.digest, table.entry.size).unwrap() {
+            assert!(read_all(&file) == table.data);
+            drop(file);
+            fs::remove_file(entry_path(&cache, &table.entry.digest)).unwrap();
+        }
+    }
+    assert_eq!(cache.counters().discarded.get(), 0);
+}
+
+#[test]
+fn over_its_limit_nothing_is_fetched_behind_and_nothing_more_is_kept() {
+    let dir = temp();
+    let cache = cache_in(dir.path());
+    let table = Table::new(40 * G, 0);
+    cache.set_limits(CacheLimits { size: Some(20 * GROUP), free: Some(0) }).unwrap();
+    let lazy = table.open(&cache).unwrap().unwrap();
+    table.check(&lazy, 0, G).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!((lazy.here(), table.whole.load(Ordering::SeqCst)), (GROUP, 0));
+    // As if much more had been written.
+    cache.inner.taken.saw(1 << 30, 0);
+    table.check(&lazy, G, G).unwrap();
+    assert_eq!(lazy.here(), GROUP);
+    // With room it is whole soon.
+    cache.set_limits(CacheLimits { size: Some(1 << 30), free: Some(0) }).unwrap();
+    cache.make_room().unwrap();
+    table.check(&lazy, G, G).unwrap();
+    table.until_whole();
+}

@@ -42,8 +42,18 @@ fn used(cache: &Cache, digest: &Digest, at: u64) {
     fs::write(path, all).unwrap();
 }
 
+/// Nothing but the size counts: the disk of the tests may be as full as it likes.
+fn limit(cache: &Cache, size: u64) -> Evicted {
+    cache.set_limits(CacheLimits { size: Some(size), free: Some(0) }).unwrap();
+    cache.make_room().unwrap().unwrap()
+}
+
+fn there(cache: &Cache, digests: &[Digest]) -> Vec<bool> {
+    digests.iter().map(|d| entry_path(cache, d).exists()).collect()
+}
+
 #[test]
-fn the_least_recently_used_goes_first_and_what_is_kept_or_linked_elsewhere_stays() {
+fn the_least_recently_used_goes_first_and_what_is_open_or_linked_elsewhere_stays() {
     let dir = temp();
     let writer = cache_in(dir.path());
     let digests: Vec<Digest> = (0..6)
@@ -63,40 +73,93 @@ fn the_least_recently_used_goes_first_and_what_is_kept_or_linked_elsewhere_stays
         used(&cache, digest, 1000 + n);
     }
     used(&cache, &Digest::of(&linked), 1);
-    // The second oldest is used now.
+    // The second oldest was used just now, the third is open somewhere.
     assert!(cache.open_complete(&digests[1], 100_000).unwrap().is_some());
+    let open = File::open(entry_path(&cache, &digests[2])).unwrap();
 
     let each = fs::metadata(entry_path(&cache, &digests[0])).unwrap().blocks() * 512;
     assert!(each >= 100_000);
-    assert_eq!(cache.used_bytes().unwrap(), 6 * each);
-    assert_eq!(cache.evict_to(6 * each, &|_| false).unwrap(), Evicted { files: 0, bytes: 0, left: 6 * each });
-    let done = cache.evict_to(4 * each - 1, &|d| *d == digests[2]).unwrap();
+    assert_eq!(limit(&cache, 6 * each), Evicted { files: 0, bytes: 0, left: 6 * each });
+    // Some more goes than must: a sixteenth of what was there.
+    let done = limit(&cache, 4 * each);
     assert_eq!(done, Evicted { files: 3, bytes: 3 * each, left: 3 * each });
-    let there: Vec<bool> = digests.iter().map(|d| entry_path(&cache, d).exists()).collect();
-    assert_eq!(there, [false, true, true, false, false, true]);
+    assert_eq!(there(&cache, &digests), [false, true, true, false, false, true]);
     assert!(entry_path(&cache, &Digest::of(&linked)).exists());
+    assert_eq!(cache.counters().evicted_files.get(), 3);
 
-    // What was learned is there for the next process: the one used now goes last.
+    // What was learned is there for the next process, the limit too: the one that was open, and the one used now, go last.
+    drop(open);
     let next = Cache::open(writer.path(), CacheOptions { create: false }).unwrap();
-    next.evict_to(each, &|_| false).unwrap();
-    let there: Vec<bool> = digests.iter().map(|d| entry_path(&cache, d).exists()).collect();
-    assert_eq!(there, [false, true, false, false, false, false]);
+    assert_eq!(next.limits(), CacheLimits { size: Some(4 * each), free: Some(0) });
+    limit(&next, 3 * each - 1);
+    assert_eq!(there(&cache, &digests), [false, true, true, false, false, false]);
     // Once the database has deleted it, it counts and can go.
     fs::remove_file(dir.path().join("db.sst")).unwrap();
-    assert_eq!(next.evict_to(0, &|_| false).unwrap().left, 0);
+    assert_eq!(limit(&next, 0).left, 0);
     assert_eq!(files_in(&cache), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_file_that_was_evicted_while_open_can_still_be_read() {
+fn a_file_that_another_process_has_open_stays_until_it_is_closed() {
     let dir = temp();
     let cache = cache_in(dir.path());
     let data = bytes(1, 200_000);
     cache.put_bytes(&Digest::of(&data), &data).unwrap();
     let open = cache.open_complete(&Digest::of(&data), data.len() as u64).unwrap().unwrap();
-    assert_eq!(cache.evict_to(0, &|_| false).unwrap().files, 1);
-    assert!(cache.open_complete(&Digest::of(&data), data.len() as u64).unwrap().is_none());
-    assert!(read_all(&open) == data);
+    let mut other = std::process::Command::new("sleep").arg("60").stdin(open).spawn().unwrap();
+    assert_eq!(limit(&cache, 0).files, 0);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(limit(&cache, 0).files, 1);
+}
+
+#[test]
+fn the_disk_must_keep_what_it_was_promised() {
+    let disk = Mounted::new("tmpfs", "size=64m,nr_inodes=400,mode=0700");
+    let cache = cache_in(disk.0.path());
+    let put = |n: u64, size: usize| {
+        let data = bytes(n, size);
+        cache.put_bytes(&Digest::of(&data), &data).unwrap();
+    };
+    let free = || crate::local::process::statvfs(cache.path()).unwrap();
+    cache.set_limits(CacheLimits { size: None, free: Some(20 << 20) }).unwrap();
+    for n in 0..12 {
+        put(n, 4 << 20);
+    }
+    assert!(free().available < 20 << 20);
+    let done = cache.make_room().unwrap().unwrap();
+    assert!(free().available >= 20 << 20 && done.left >= 24 << 20, "{done:?}");
+    // A twentieth by default.
+    cache.set_limits(CacheLimits::default()).unwrap();
+    assert_eq!(cache.make_room().unwrap(), None);
+    for n in 100..105 {
+        put(n, 4 << 20);
+    }
+    cache.make_room().unwrap();
+    assert!(free().available >= (64 << 20) / 20);
+    // So must the inodes.
+    cache.set_limits(CacheLimits { size: Some(0), free: Some(0) }).unwrap();
+    cache.make_room().unwrap();
+    cache.set_limits(CacheLimits { size: None, free: Some(0) }).unwrap();
+    let most = free().free_inodes;
+    for n in 0.. {
+        if free().free_inodes < 12 {
+            break;
+        }
+        put(1000 + n, 100);
+    }
+    let done = cache.make_room().unwrap().unwrap();
+    assert!(free().free_inodes >= 20 && done.files >= 8 && done.files < most, "{done:?}");
+}
+
+#[test]
+fn damaged_limits_leave_the_disks_own() {
+    let dir = temp();
+    let cache = cache_in(dir.path());
+    limit(&cache, 1 << 30);
+    fs::write(cache.path().join("limits.json"), b"{\"size\":tru").unwrap();
+    let cache = Cache::open(cache.path(), CacheOptions { create: false }).unwrap();
+    assert_eq!(cache.limits(), CacheLimits::default());
 }
 
 #[test]
@@ -106,7 +169,7 @@ fn a_damaged_note_of_uses_harms_nothing() {
     cache.put_bytes(&Digest::of(b"x"), b"x").unwrap();
     for junk in [&b""[..], b"short", &[0xff; 40 * 3 + 7], &[0; 40 * 5000]] {
         fs::write(cache.path().join("uses"), junk).unwrap();
-        assert_eq!(cache.evict_to(u64::MAX, &|_| false).unwrap().files, 0);
+        assert_eq!(limit(&cache, 1 << 40).files, 0);
     }
-    assert_eq!(cache.evict_to(0, &|_| false).unwrap().files, 1);
+    assert_eq!(limit(&cache, 0).files, 1);
 }

@@ -1,5 +1,7 @@
 //! Fills a clone's directory as its plan says.
 
+use std::ffi::OsStr;
+
 use super::plan::{Plan, Way, is_table};
 use super::{Amount, Owner};
 use crate::cache::Session;
@@ -44,9 +46,9 @@ pub(super) fn build(
                 Made::Symlinked
             }
             // What was evicted or got too many names since the plan is copied.
-            Way::Link if link(session, laid, &home)? => Made::Linked,
+            Way::Link if link(session, laid, &home, laid.name())? => Made::Linked,
             Way::Link | Way::Copy => {
-                copy(session, laid, &home)?;
+                copy(session, laid, &home, laid.name())?;
                 Made::Copied
             }
         };
@@ -71,7 +73,8 @@ fn look(laid: &Laid, e: std::io::Error) -> Error {
     Error::with_source(Kind::Other, format!("cannot look at {}: {e}", laid.file.path), e)
 }
 
-fn link(session: &Session, laid: &Laid, home: &Dir) -> Result<bool> {
+/// Links the cache's file. False: it has none, or the file system does not let us.
+pub(super) fn link(session: &Session, laid: &Laid, home: &Dir, name: &OsStr) -> Result<bool> {
     let Some(file) = session.cache.open_complete(&laid.file.digest, laid.file.size)? else { return Ok(false) };
     let (before, recorded) = identity::recorded_of(&file).map_err(|e| look(laid, e))?;
     if recorded.is_none() {
@@ -80,12 +83,13 @@ fn link(session: &Session, laid: &Laid, home: &Dir) -> Result<bool> {
         file.sync_data().map_err(|e| look(laid, e))?;
         identity::record_since(&file, &laid.file.digest, &before).map_err(|e| look(laid, e))?;
     }
-    Ok(link_from_fd(&file, home, laid.name())? == Linked::Linked)
+    Ok(link_from_fd(&file, home, name)? == Linked::Linked)
 }
 
-fn copy(session: &Session, laid: &Laid, home: &Dir) -> Result<()> {
-    let out = home.create_file(laid.name(), 0o644)?;
-    write_verified(session, &laid.manifest, &laid.file, &out, &home.path().join(laid.name()))?;
+/// Writes a verified copy, of which its inode says what it is.
+pub(super) fn copy(session: &Session, laid: &Laid, home: &Dir, name: &OsStr) -> Result<()> {
+    let out = home.create_file(name, 0o644)?;
+    write_verified(session, &laid.manifest, &laid.file, &out, &home.path().join(name))?;
     if is_table(laid) {
         let stat = FileStat::of(&out).map_err(|e| look(laid, e))?;
         identity::record_since(&out, &laid.file.digest, &stat).map_err(|e| look(laid, e))?;

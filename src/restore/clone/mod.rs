@@ -8,9 +8,12 @@ mod build;
 mod half;
 mod plan;
 mod reach;
+mod settle;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+pub use settle::{SettleReport, settle};
 
 use super::layout::{self, Layout};
 use super::target::Target;

@@ -97,7 +97,12 @@ impl Plan {
 }
 
 /// Whether the file may be linked into the clone. Device numbers are a hint (overlayfs has several): the first link tells.
-fn linkable(file: &std::fs::File, staging: &Dir, owner: Owner, links_work: &mut Option<bool>) -> Result<bool> {
+pub(super) fn linkable(
+    file: &std::fs::File,
+    staging: &Dir,
+    owner: Owner,
+    links_work: &mut Option<bool>,
+) -> Result<bool> {
     const PROBE: &str = ".probe";
     let stat = FileStat::of(file)
         .map_err(|e| Error::with_source(Kind::Other, format!("cannot look at a file of the cache: {e}"), e))?;
