@@ -249,6 +249,8 @@ fn attributes_are_what_the_contract_says() {
     assert_eq!(get(&path, "user.other").unwrap(), None, "ENODATA");
     ls(&bed.point);
     assert!(get(&bed.point, "user.ckptfs.listed").unwrap().unwrap().starts_with("20"));
+    assert_eq!(get(&bed.point.join("app"), "user.ckptfs.listed").unwrap(), None, "only names were asked for");
+    ls(&bed.point.join("app"));
     assert!(get(&bed.point.join("app"), "user.ckptfs.listed").unwrap().is_some());
     assert_eq!(run("getfattr", &["-d", "-m", "-", path.to_str().unwrap()]), "");
     let file = fs::metadata(&path).unwrap();

@@ -85,6 +85,15 @@ impl JobListing {
     }
 }
 
+/// Which outcomes a listing reads.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    All,
+    One(CheckpointNumber),
+    /// From the newest to the first that is completed and in the view.
+    Latest,
+}
+
 #[derive(Debug, Clone)]
 enum Seen {
     Completed(Uid, Arc<CheckpointManifest>),
@@ -134,6 +143,11 @@ impl Catalog {
     /// # Errors
     /// When the store cannot be listed, or a floor cannot be read.
     pub fn job(&self, job: &Name) -> Result<JobListing, LifecycleError> {
+        self.listing(job, Wanted::All)
+    }
+
+    /// The lists of a job are few requests, whatever its size; each outcome is one more.
+    fn listing(&self, job: &Name, wanted: Wanted) -> Result<JobListing, LifecycleError> {
         // Outcomes first: a checkpoint that expires between the lists is then shown as expired, never one that is not there as alive.
         let outcomes = self.numbers(RecordKind::Outcome, job)?;
         let rest = parallel(OTHERS.to_vec(), |kind| self.numbers(kind, job))?;
@@ -145,7 +159,7 @@ impl Catalog {
         let lowest = outcomes.iter().chain(&intents).min().copied();
         let floors = self.floors(job, &floor_numbers, lowest)?;
         let alive: Vec<CheckpointNumber> = outcomes.iter().copied().filter(|n| !floors.gone(*n)).collect();
-        let read = parallel(alive, |n| Ok::<_, LifecycleError>((n, self.outcome(job, n))))?;
+        let read = self.outcomes(job, alive, wanted, |n| !hidden.contains(&n) && !expired.contains(&n))?;
         let mut listing = JobListing {
             job: job.clone(),
             checkpoints: BTreeMap::new(),
@@ -170,6 +184,33 @@ impl Catalog {
             }
         }
         Ok(listing)
+    }
+
+    /// The outcomes that are wanted, each with its number.
+    fn outcomes(
+        &self,
+        job: &Name,
+        mut alive: Vec<CheckpointNumber>,
+        wanted: Wanted,
+        visible: impl Fn(CheckpointNumber) -> bool,
+    ) -> Result<Vec<(CheckpointNumber, Result<Option<Seen>, LifecycleError>)>, LifecycleError> {
+        match wanted {
+            Wanted::All => {}
+            Wanted::One(number) => alive.retain(|n| *n == number),
+            Wanted::Latest => {
+                let mut read = Vec::new();
+                for n in alive.into_iter().rev().filter(|n| visible(*n)) {
+                    let outcome = self.outcome(job, n);
+                    let found = matches!(outcome, Ok(Some(Seen::Completed(..))));
+                    read.push((n, outcome));
+                    if found {
+                        break;
+                    }
+                }
+                return Ok(read);
+            }
+        }
+        parallel(alive, |n| Ok::<_, LifecycleError>((n, self.outcome(job, n))))
     }
 
     /// Those that can say something of these numbers: a floor speaks of what is below it, so of a job's many floors few are read.
@@ -226,12 +267,20 @@ impl Catalog {
     /// # Errors
     /// [`LifecycleError::NoSuchCheckpoint`] where there is none, and what reading it gave.
     pub fn checkpoint(&self, job: &Name, number: CheckpointNumber) -> Result<Checkpoint, LifecycleError> {
-        let listing = self.job(job)?;
+        let listing = self.listing(job, Wanted::One(number))?;
         if listing.unreadable.iter().any(|(n, _)| *n == number) {
             // Read again for the error itself.
             self.outcome(job, number)?;
         }
         let found = listing.checkpoints.get(&number).filter(|c| !c.expired || c.pinned).cloned();
         found.ok_or_else(|| LifecycleError::NoSuchCheckpoint { job: job.clone(), number })
+    }
+
+    /// The newest completed checkpoint in the view, if there is one.
+    ///
+    /// # Errors
+    /// As [`Catalog::job`].
+    pub fn latest(&self, job: &Name) -> Result<Option<Checkpoint>, LifecycleError> {
+        Ok(self.listing(job, Wanted::Latest)?.latest().cloned())
     }
 }

@@ -84,14 +84,10 @@ impl Selection {
         if let Some(number) = self.number {
             return Ok(catalog.checkpoint(&self.job, number)?);
         }
-        let listing = catalog.job(&self.job)?;
-        if let Some(latest) = listing.latest() {
-            return Ok(latest.clone());
-        }
-        Err(Error::new(
-            Kind::NotFound,
-            format!("job {} has no completed checkpoint: `ckptfs ls` lists the jobs", self.job),
-        ))
+        catalog.latest(&self.job)?.ok_or_else(|| {
+            let why = format!("job {} has no completed checkpoint: `ckptfs ls` lists the jobs", self.job);
+            Error::new(Kind::NotFound, why)
+        })
     }
 
     /// The subtasks of the checkpoint that are meant.

@@ -28,6 +28,8 @@ pub(super) struct Job {
     pub(super) ino: u64,
     state: RwLock<Option<Arc<JobState>>>,
     flight: Flight<Result<Arc<JobState>, ViewError>>,
+    /// Checkpoints that were asked for by name since the last listing.
+    named: Mutex<BTreeMap<CheckpointNumber, Listed>>,
     /// Checkpoints that were looked at. They stay while they are listed or in use.
     made: Mutex<BTreeMap<CheckpointNumber, Arc<Directory>>>,
 }
@@ -54,6 +56,10 @@ impl Job {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn named(&self, number: CheckpointNumber) -> Option<Listed> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
     /// A checkpoint that was looked at.
     pub(super) fn made(&self, number: CheckpointNumber) -> Option<Arc<Directory>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
@@ -67,10 +73,14 @@ impl Job {
         self.state().and_then(|s| s.visible().map(|(_, c)| c.manifest.completed_ms).max()).unwrap_or(0)
     }
 
-    /// Bytes that its checkpoints uploaded.
+    /// Bytes that its checkpoints uploaded, as far as they are known.
     pub(super) fn stored_bytes(&self) -> u64 {
-        self.state()
-            .map_or(0, |s| s.listing.checkpoints.values().fold(0, |sum, c| sum.saturating_add(c.manifest.new_bytes)))
+        let state = self.state();
+        let listed = state.as_ref().map(|s| &s.listing.checkpoints);
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let further = named.iter().filter(|(n, _)| listed.is_none_or(|l| !l.contains_key(n))).map(|(_, c)| c);
+        let all = listed.into_iter().flat_map(BTreeMap::values).chain(further);
+        all.fold(0, |sum, c| sum.saturating_add(c.manifest.new_bytes))
     }
 }
 
@@ -109,6 +119,7 @@ impl Core {
                 ino,
                 state: RwLock::default(),
                 flight: Flight::default(),
+                named: Mutex::default(),
                 made: Mutex::default(),
             }))
         });
@@ -144,6 +155,7 @@ impl Core {
                     self.store_answers();
                     let state = Arc::new(JobState { listing, listed_ms });
                     *job.state.write().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
+                    job.named.lock().unwrap_or_else(PoisonError::into_inner).clear();
                     self.forget_gone(job, &state.listing);
                     self.newest_ms.fetch_max(job.mtime_ms(), Ordering::Relaxed);
                     Ok(state)
@@ -178,8 +190,9 @@ impl Core {
         }
         // No other names can ever be there.
         let Ok(number) = name.parse::<CheckpointNumber>() else { return Some(Err(ViewError::NotFound)) };
-        let state = job.state()?;
-        match state.listing.checkpoints.get(&number) {
+        let named = job.named(number);
+        let state = if named.is_some() { None } else { Some(job.state()?) };
+        match named.as_ref().or_else(|| state.as_ref()?.listing.checkpoints.get(&number)) {
             Some(listed) if !listed.expired => Some(self.checkpoint(job, number, listed).ok_or(ViewError::NotFound)),
             // Unpinned at any moment: only who has just asked can tell.
             Some(listed) if listed.pinned => self.used_in_job(job, number).map(Ok),
@@ -196,15 +209,34 @@ impl Core {
 
     /// A name in a job's directory, after asking the store.
     pub(super) fn fresh_in_job(&self, job: &Arc<Job>, name: &str) -> Result<Node, ViewError> {
-        let state = self.fresh_job(job)?;
         if name == LATEST {
+            let state = self.fresh_job(job)?;
             return self.latest(job, &state).ok_or(ViewError::NotFound);
         }
-        if let Some(found) = self.known_in_job(job, name) {
-            return found;
+        let Ok(number) = name.parse::<CheckpointNumber>() else { return Err(ViewError::NotFound) };
+        // One checkpoint of a thousand is no reason to read the other outcomes.
+        let found = match self.source.checkpoint(&job.name, number) {
+            Ok(found) => {
+                self.store_answers();
+                found
+            }
+            Err(e) => match job.state() {
+                Some(last) => {
+                    self.store_is_silent(&format!("{}/{number}", job.name), &e);
+                    last.listing.checkpoints.get(&number).cloned()
+                }
+                None => return Err(e),
+            },
+        };
+        let used = || self.used_in_job(job, number).ok_or(ViewError::NotFound);
+        let Some(listed) = found else { return used() };
+        if listed.expired && !listed.pinned {
+            return used();
         }
-        let pinned = name.parse().ok().and_then(|n| Some((n, state.listing.checkpoints.get(&n).filter(|c| c.pinned)?)));
-        pinned.and_then(|(n, listed)| self.checkpoint(job, n, listed)).ok_or(ViewError::NotFound)
+        let node = self.checkpoint(job, number, &listed);
+        self.newest_ms.fetch_max(listed.manifest.completed_ms, Ordering::Relaxed);
+        job.named.lock().unwrap_or_else(PoisonError::into_inner).insert(number, listed);
+        node.ok_or(ViewError::NotFound)
     }
 
     fn latest(&self, job: &Arc<Job>, state: &JobState) -> Option<Node> {

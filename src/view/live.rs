@@ -13,7 +13,7 @@ use crate::error::Kind;
 use crate::format::records::{PinHolder, PinRecord};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::pin::{Pin, Unpin};
-use crate::lifecycle::{self, Catalog, LifecycleError, PinRef, driver};
+use crate::lifecycle::{self, Catalog, Checkpoint, LifecycleError, PinRef, driver};
 use crate::local::process;
 use crate::types::now_ms;
 use crate::types::{CheckpointNumber, Digest, Name, Uid};
@@ -57,6 +57,12 @@ impl Live {
     }
 }
 
+impl From<Checkpoint> for Listed {
+    fn from(c: Checkpoint) -> Self {
+        Self { manifest: c.manifest, hidden: c.hidden, expired: c.expired, pinned: c.pinned }
+    }
+}
+
 /// A file of the cache that is not all here.
 struct Lazy(Arc<LazyFile>);
 
@@ -93,12 +99,23 @@ impl Source for Live {
             }
         }
         let latest = listed.latest().map(|c| c.number);
-        let checkpoints = listed
-            .checkpoints
-            .into_iter()
-            .map(|(n, c)| (n, Listed { manifest: c.manifest, hidden: c.hidden, expired: c.expired, pinned: c.pinned }))
-            .collect();
+        let checkpoints = listed.checkpoints.into_iter().map(|(n, c)| (n, c.into())).collect();
         Ok(Listing { checkpoints, latest })
+    }
+
+    fn checkpoint(&self, job: &Name, number: CheckpointNumber) -> Result<Option<Listed>, ViewError> {
+        self.same_store()?;
+        match self.catalog.checkpoint(job, number) {
+            Ok(found) => Ok(Some(found.into())),
+            Err(LifecycleError::NoSuchCheckpoint { .. }) => Ok(None),
+            Err(e) if e.kind() == Kind::Damage || matches!(e, LifecycleError::Format { .. }) => {
+                if self.said.insert((job.clone(), number)) {
+                    log::error!("{job}/{number} is not shown, since its outcome cannot be believed: {e}");
+                }
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn task(&self, job: &Name, n: CheckpointNumber, entry: &SubtaskEntry) -> Result<Arc<TaskManifest>, ViewError> {

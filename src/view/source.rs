@@ -78,6 +78,14 @@ pub trait Source: Send + Sync + 'static {
     /// When the store does not answer.
     fn job(&self, job: &Name) -> Result<Listing, ViewError>;
 
+    /// One checkpoint now. Nothing where there is none, or its record cannot be believed. Asks the store.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    fn checkpoint(&self, job: &Name, number: CheckpointNumber) -> Result<Option<Listed>, ViewError> {
+        Ok(self.job(job)?.checkpoints.remove(&number))
+    }
+
     /// What a subtask stored. May ask the store.
     ///
     /// # Errors

@@ -15,8 +15,8 @@ const IDLE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Files whose last group landed.
-    complete: VecDeque<Weak<LazyFile>>,
+    /// Files whose last group landed: they are kept although their reader closes them.
+    complete: VecDeque<Arc<LazyFile>>,
     soon: VecDeque<(Weak<LazyFile>, Range<u64>)>,
     files: VecDeque<Weak<LazyFile>>,
     threads: usize,
@@ -102,7 +102,7 @@ impl Behind {
     }
 
     pub(super) fn complete(&self, file: &Arc<LazyFile>) {
-        self.add(|state| state.complete.push_back(Arc::downgrade(file)));
+        self.add(|state| state.complete.push_back(Arc::clone(file)));
     }
 
     pub(super) fn soon(&self, file: &Arc<LazyFile>, groups: Range<u64>) {
@@ -139,10 +139,8 @@ impl Behind {
 
 impl Shared {
     fn next(state: &mut State) -> Option<Work> {
-        while let Some(file) = state.complete.pop_front() {
-            if let Some(file) = file.upgrade() {
-                return Some(Work::Seal(file));
-            }
+        if let Some(file) = state.complete.pop_front() {
+            return Some(Work::Seal(file));
         }
         while let Some((file, groups)) = state.soon.front() {
             if let Some(file) = file.upgrade() {

@@ -293,6 +293,20 @@ fn what_flips_and_fails_on_the_way_costs_a_request_and_no_byte() {
     }
 }
 
+#[test]
+fn what_was_read_to_its_end_is_kept_although_it_is_closed_at_once() {
+    let dir = temp();
+    let cache = cache_in(dir.path());
+    for n in 0..40 {
+        let table = Table::new(20 * G + n, 0);
+        let lazy = table.open(&cache).unwrap().unwrap();
+        table.check(&lazy, 0, 20 * G + n).unwrap();
+        drop(lazy);
+        table.until_whole();
+        assert!(cache.open_complete(&table.entry.digest, table.entry.size).unwrap().is_some());
+    }
+}
+
 fn blocks(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512
 }
