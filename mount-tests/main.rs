@@ -27,6 +27,8 @@ mod mount_faults;
 mod mount_life;
 mod mount_readonly;
 mod pins;
+#[cfg(feature = "rocksdb")]
+mod rescale;
 mod rules;
 mod s3;
 mod security;
