@@ -23,7 +23,12 @@ def timed(run):
 
 
 def quiet(*args, **more):
-    return lambda: subprocess.run(args, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
+    def run():
+        done = subprocess.run(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **more)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(args)} ended with {done.returncode}: {done.stderr[-2000:]}")
+
+    return run
 
 
 def version(*command):

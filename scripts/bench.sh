@@ -54,6 +54,6 @@ engine) export BENCH_ENGINE="${BENCH_ENGINE:-$(example bench_engine)}" ;;
 snapshot) export BENCH_SNAPSHOT="${BENCH_SNAPSHOT:-$(example bench_snapshot)}" ;;
 esac
 case $what in
-restore | read) exec env S3_VOLUMES="${S3_VOLUMES:-1000}" scripts/with-s3.sh python3 benches/bench.py "$what" ;;
+restore | read) exec env S3_SIGNED=1 S3_VOLUMES="${S3_VOLUMES:-1000}" scripts/with-s3.sh python3 benches/bench.py "$what" ;;
 esac
 exec python3 benches/bench.py "$what"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command beside a real S3 server (SeaweedFS), named by CKPTFS_TEST_S3 and AWS_*, and stops the server afterwards.
-# usage: scripts/with-s3.sh COMMAND...        S3_VOLUMES: how many times 64 MiB it may hold (default 30)
+# usage: scripts/with-s3.sh COMMAND...
+# S3_VOLUMES: how many times 64 MiB it may hold (default 30). S3_SIGNED=1: it checks signatures, without which restic does not speak to it.
 set -euo pipefail
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/ckptfs-s3.XXXXXX")
@@ -19,9 +20,15 @@ import socket
 sockets = [socket.socket() for _ in range(8)]
 for s in sockets: s.bind(("127.0.0.1", 0))
 print(*(s.getsockname()[1] for s in sockets))')"
+signed=()
+if [ "${S3_SIGNED:-0}" = 1 ]; then
+  echo '{"identities":[{"name":"any","credentials":[{"accessKey":"any","secretKey":"any"}],"actions":["Admin","Read","Write","List","Tagging"]}]}' \
+    >"$directory/identities.json"
+  signed=(-s3.config="$directory/identities.json")
+fi
 # Lance and iceberg have fixed ports, over which a second server on the machine would die.
 weed server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir="$directory" -filer -s3 -master.telemetry=false \
-  -s3.port.lance=0 -s3.port.iceberg=0 -volume.max="${S3_VOLUMES:-30}" -master.volumeSizeLimitMB=64 \
+  "${signed[@]}" -s3.port.lance=0 -s3.port.iceberg=0 -volume.max="${S3_VOLUMES:-30}" -master.volumeSizeLimitMB=64 \
   -master.port="${port[0]}" -master.port.grpc="${port[1]}" -volume.port="${port[2]}" -volume.port.grpc="${port[3]}" \
   -filer.port="${port[4]}" -filer.port.grpc="${port[5]}" -s3.port="${port[6]}" -s3.port.grpc="${port[7]}" \
   >"$directory/log" 2>&1 </dev/null &

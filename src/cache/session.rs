@@ -131,12 +131,20 @@ impl Session {
         Ok(session)
     }
 
+    /// Checks that this version may write: enough for records whose names are theirs alone, such as pins, which no race decides.
+    ///
+    /// # Errors
+    /// When a newer version forbids it.
+    pub fn may_write(&self) -> Result<()> {
+        Ok(lifecycle::identity::may_write(&self.blocks_writing)?)
+    }
+
     /// Checks, before anything is written, that this version may write and that the store decides races. The race is run once per cache and store.
     ///
     /// # Errors
     /// When a newer version forbids it, or the store lets two creators win.
     pub fn ready_to_write(&self) -> Result<()> {
-        lifecycle::identity::may_write(&self.blocks_writing)?;
+        self.may_write()?;
         if !self.cache.is_probed(self.store_id)? {
             self.store.probe()?;
             self.cache.set_probed(self.store_id)?;

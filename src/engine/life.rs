@@ -22,7 +22,7 @@ fn fresh() -> Result<Uid> {
 /// # Errors
 /// When there is no such checkpoint or it is dead.
 pub fn hide(session: &Session, job: &Name, number: CheckpointNumber) -> Result<()> {
-    session.ready_to_write()?;
+    session.may_write()?;
     driver::run(&session.store, Hide::new(job.clone(), number, fresh()?, now_ms()))?;
     Ok(())
 }
@@ -32,7 +32,7 @@ pub fn hide(session: &Session, job: &Name, number: CheckpointNumber) -> Result<(
 /// # Errors
 /// When the store fails.
 pub fn unhide(session: &Session, job: &Name, number: CheckpointNumber) -> Result<bool> {
-    session.ready_to_write()?;
+    session.may_write()?;
     session.catalog.checkpoint(job, number)?;
     Ok(driver::run(&session.store, Unhide::new(job.clone(), number))?)
 }
@@ -90,7 +90,7 @@ pub fn hidden_for(session: &Session, job: &Name, at_least_ms: u64) -> Result<Vec
 /// # Errors
 /// When there is no such checkpoint or it is dead.
 pub fn pin(session: &Session, job: &Name, number: CheckpointNumber, holder: PinHolder) -> Result<PinRef> {
-    session.ready_to_write()?;
+    session.may_write()?;
     let pin = PinRef { job: job.clone(), number, holder: session.cache.id(), nonce: fresh()? };
     driver::run(&session.store, Pin::new(pin.clone(), holder, now_ms()))?;
     Ok(pin)
@@ -101,7 +101,7 @@ pub fn pin(session: &Session, job: &Name, number: CheckpointNumber, holder: PinH
 /// # Errors
 /// When the store fails.
 pub fn unpin(session: &Session, pins: Vec<PinRef>) -> Result<()> {
-    session.ready_to_write()?;
+    session.may_write()?;
     Ok(driver::run(&session.store, Unpin::new(pins))?)
 }
 

@@ -124,7 +124,8 @@ pub(super) fn clone_laid(
     progress: &dyn Progress,
 ) -> Result<CloneReport> {
     let begun = Instant::now();
-    session.ready_to_write()?;
+    // Not the race: a cold host would wait for it, and no other record has a pin's name.
+    session.may_write()?;
     let target = Target::free(&request.directory)?;
     let owner = Owner::of(&target, &request.directory)?;
     // What died before is taken away first: it may be what the same person tried a minute ago.
