@@ -40,6 +40,9 @@ pub const METADATA_LEN: u64 = 64 << 20;
 /// Most files in one task manifest: RocksDB directories beyond it do not open in useful time.
 pub const FILES_PER_TASK: usize = 100_000;
 
+/// Most of them that one snapshot packs into one: each byte of a growing database is then packed some three times in a thousand snapshots.
+pub const BUNDLES_MERGED: usize = 6;
+
 /// Most blobs in one task manifest: one per file and the bundles.
 pub const BLOBS_PER_TASK: usize = FILES_PER_TASK + BUNDLES_PER_MANIFEST;
 
