@@ -30,7 +30,7 @@ class Section:
         table = self.tables[-1]
         table["rows"].append(entry)
         spread = f" [{entry['low']:.2f}..{entry['high']:.2f}]" if len(values) > 1 else ""
-        print(f"  {name:34}{entry['median']:.2f}{spread} {table['unit']}{'  ' + text if text else ''}", flush=True)
+        print(f"  {name:40}{entry['median']:.2f}{spread} {table['unit']}{'  ' + text if text else ''}", flush=True)
 
     def note(self, text):
         self.tables[-1].setdefault("notes", []).append(text)

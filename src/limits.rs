@@ -230,6 +230,12 @@ pub const VERIFIED_FILES: usize = 1_000_000;
 /// Parsed task manifests that are remembered before those that nobody uses are dropped.
 pub const PARSED_MANIFESTS: usize = 4096;
 
+/// Files of the task manifests that a mount holds in memory, some 300 bytes each: enough for a large job's databases to be opened at once.
+pub const VIEW_MANIFEST_FILES: usize = 100_000;
+
+/// Most of these manifests, which are searched one by one.
+pub const VIEW_MANIFESTS: usize = 1024;
+
 /// Most last uses of files that a cache writes down, 40 bytes each.
 pub const USES: usize = 1_000_000;
 

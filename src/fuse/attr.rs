@@ -10,6 +10,10 @@ use crate::view::{Attr, Kind, Lasting};
 /// missed.
 const LONG: Duration = Duration::from_secs(86_400);
 
+/// Without it, each step of `ls -lR MOUNT/job/chk-1` walks the path by four requests. What is known of a name is not asked again by us
+/// either before somebody lists, so a second makes nothing older than it was.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// All numbers are given once only.
 pub(super) const GENERATION: Generation = Generation(0);
 
@@ -23,12 +27,20 @@ pub(super) struct Owner {
 
 /// How long the name may be remembered.
 pub(super) fn entry_ttl(lasting: Lasting) -> Duration {
-    if lasting == Lasting::All { LONG } else { Duration::ZERO }
+    match lasting {
+        Lasting::All => LONG,
+        Lasting::Moment | Lasting::Lives => MOMENT,
+        Lasting::Nothing | Lasting::Attributes => Duration::ZERO,
+    }
 }
 
 /// How long the attributes may be remembered.
 pub(super) fn attr_ttl(lasting: Lasting) -> Duration {
-    if lasting == Lasting::Nothing { Duration::ZERO } else { LONG }
+    match lasting {
+        Lasting::Nothing => Duration::ZERO,
+        Lasting::Moment => MOMENT,
+        Lasting::Attributes | Lasting::Lives | Lasting::All => LONG,
+    }
 }
 
 /// What an entry of a directory listing is.

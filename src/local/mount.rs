@@ -289,7 +289,8 @@ fn unmount_by_helper(point: &Path, lazy: bool) -> Result<()> {
 /// Whether a FUSE mount is there whose daemon is gone.
 #[must_use]
 pub fn is_stale(point: &Path) -> bool {
-    matches!(std::fs::metadata(point), Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
+    // Opening it is asked of the daemon each time; its attributes the kernel may remember for a second.
+    matches!(std::fs::read_dir(point), Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
 }
 
 /// Detaches our own dead mounts from a place, until none remains. Says how many there were. Others' mounts and

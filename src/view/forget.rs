@@ -18,7 +18,7 @@ impl Core {
                     Node::Text(text) => self.inodes.remove(text.ino),
                     Node::File(file) => {
                         self.inodes.remove(file.ino);
-                        self.file_bytes.fetch_sub(file.entry().map_or(0, |e| e.size), Ordering::Relaxed);
+                        self.file_bytes.fetch_sub(file.size, Ordering::Relaxed);
                     }
                     Node::Blob(blob) => self.forget_name(blob, &directory.checkpoint),
                     Node::Root | Node::Job(_) | Node::Latest(_) => {}

@@ -60,6 +60,12 @@ impl Job {
         self.named.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
+    /// Whether a checkpoint is known, and not to be dead.
+    pub(super) fn lives(&self, number: CheckpointNumber) -> bool {
+        let listed = |state: Arc<JobState>| state.listing.checkpoints.get(&number).is_some_and(|c| !c.expired);
+        self.named(number).map_or_else(|| self.state().is_some_and(listed), |c| !c.expired)
+    }
+
     /// A checkpoint that was looked at.
     pub(super) fn made(&self, number: CheckpointNumber) -> Option<Arc<Directory>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
@@ -178,6 +184,7 @@ impl Core {
                 listing.checkpoints.get(n).is_some_and(|c| !c.expired || c.pinned) || directory.checkpoint.in_use();
             if !stays {
                 self.forget(directory);
+                self.invalidate(job.ino, &n.to_string());
             }
             stays
         });

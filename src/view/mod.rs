@@ -14,6 +14,7 @@ mod forget;
 mod inode;
 mod job;
 mod live;
+mod manifests;
 mod node;
 mod open;
 mod pins;
@@ -53,8 +54,12 @@ pub struct Invalidation {
 pub enum Lasting {
     /// It may be wrong at once.
     Nothing,
-    /// The attributes never change, the name may stop existing.
+    /// What changes now and then, and is answered from memory: a second, so that a path below it does not cost requests for each step.
+    Moment,
+    /// The attributes never change, the name may stop existing at once.
     Attributes,
+    /// The attributes never change, the name stays for a second.
+    Lives,
     /// It never changes (but for an [`Invalidation`]).
     All,
 }
@@ -120,6 +125,7 @@ struct Core {
     newest_ms: AtomicU64,
     silent: AtomicBool,
     pins: pins::Pins,
+    manifests: manifests::Manifests,
 }
 
 /// The tree. Clones are the same tree.
@@ -174,7 +180,9 @@ impl Core {
 
 fn lasting(parent: &Node, node: &Node) -> Lasting {
     match (parent, node) {
-        (Node::Root, _) | (_, Node::Latest(_)) => Lasting::Nothing,
+        (_, Node::Latest(_)) => Lasting::Nothing,
+        (Node::Root, _) => Lasting::Moment,
+        (Node::Job(job), Node::Directory(d)) if job.lives(d.checkpoint.number) => Lasting::Lives,
         (Node::Job(_), _) => Lasting::Attributes,
         _ => Lasting::All,
     }
@@ -193,6 +201,7 @@ impl View {
             newest_ms: AtomicU64::new(0),
             silent: AtomicBool::new(false),
             pins: pins::Pins::default(),
+            manifests: manifests::Manifests::default(),
         };
         core.inodes.root(Node::Root);
         Self(Arc::new(core))
@@ -210,7 +219,7 @@ impl View {
     pub fn attr(&self, ino: u64) -> Result<Found, ViewError> {
         let node = self.0.node(ino)?;
         let lasting = match node {
-            Node::Root | Node::Job(_) => Lasting::Nothing,
+            Node::Root | Node::Job(_) => Lasting::Moment,
             _ => Lasting::All,
         };
         Ok(Found { attr: self.0.attr_of(&node, Some(ino)), lasting })

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::inode;
 use super::job::Job;
-use crate::format::{CheckpointManifest, FileEntry, TaskManifest};
+use crate::format::{CheckpointManifest, SubtaskEntry};
 use crate::types::{CheckpointNumber, Digest, Name};
 
 /// Modification time of every file that is identified by its content. It has to be the same in all checkpoints that hold the file, on all
@@ -117,12 +117,24 @@ pub(super) struct Directory {
     pub(super) making: Mutex<()>,
 }
 
-/// A task manifest in use.
+/// A subtask that was looked into.
 pub(super) struct Task {
-    pub(super) manifest: Arc<TaskManifest>,
     pub(super) checkpoint: Arc<Checkpoint>,
+    /// Its place in the checkpoint manifest's list.
+    pub(super) at: usize,
+    /// Place of its first file by content in the task manifest's list.
+    pub(super) first: u32,
+    /// The directory that its files by content lie in.
+    pub(super) home: OnceLock<Arc<Directory>>,
     /// Whether its small things were brought; held while they are.
     pub(super) prepared: Mutex<bool>,
+}
+
+impl Task {
+    /// What the checkpoint manifest says of it.
+    pub(super) fn listed(&self) -> Option<&SubtaskEntry> {
+        self.checkpoint.manifest.subtasks.get(self.at)
+    }
 }
 
 /// A manifest as text.
@@ -139,28 +151,31 @@ pub(super) struct StateFile {
     pub(super) ino: u64,
     pub(super) task: Arc<Task>,
     /// Its place in the manifest's list.
-    pub(super) index: usize,
+    pub(super) index: u32,
+    pub(super) digest: Digest,
+    pub(super) size: u64,
     /// Whether it was opened before: then looking for it costs a few system calls, and never reading it once more.
     pub(super) seen: AtomicBool,
-}
-
-impl StateFile {
-    pub(super) fn entry(&self) -> Option<&FileEntry> {
-        self.task.manifest.files.get(self.index)
-    }
 }
 
 /// A name of a file that is identified by its content.
 #[derive(Clone)]
 pub(super) struct BlobName {
-    pub(super) parent: u64,
     pub(super) task: Arc<Task>,
-    pub(super) index: usize,
+    /// Its place in the task manifest's list.
+    pub(super) index: u32,
 }
 
 impl BlobName {
-    pub(super) fn entry(&self) -> Option<&FileEntry> {
-        self.task.manifest.files.get(self.index)
+    /// Directory and name. Nothing while the directory is made: then nobody was told of it yet.
+    pub(super) fn place(&self, blob: &Arc<Blob>) -> Option<(u64, Box<str>)> {
+        let home = self.task.home.get()?;
+        let entries = home.entries.get()?;
+        let is = |e: &&Entry| matches!(&e.node, Node::Blob(b) if Arc::ptr_eq(b, blob));
+        // The manifest is in the order of the paths, as the directory is: so its place there is the one here, as a rule.
+        let at = usize::try_from(self.index.checked_sub(self.task.first)?).ok()?;
+        let entry = entries.get(at).filter(is).or_else(|| entries.iter().find(is))?;
+        Some((home.ino, entry.name.clone()))
     }
 }
 
@@ -223,7 +238,7 @@ impl Node {
             Self::File(f) => Attr {
                 ino: f.ino,
                 kind: Kind::File,
-                size: f.entry().map_or(0, |e| e.size),
+                size: f.size,
                 nlink: 1,
                 mtime_ms: f.task.checkpoint.manifest.completed_ms,
             },

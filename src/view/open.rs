@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::error::ViewError;
-use super::node::{Blob, BlobName, Node, StateFile, Task, Text};
+use super::node::{Blob, Node, StateFile, Task, Text};
 use super::source::Parts;
 use super::{Core, Invalidation, inode, text, tree};
 use crate::error::Kind;
+use crate::format::{FileEntry, TaskManifest};
+use crate::limits;
 
 /// Text that is longer is made by a worker: it takes longer than an event thread should.
 const TEXT_AT_ONCE: u64 = 1 << 20;
@@ -58,19 +60,11 @@ impl Drop for Hold {
     }
 }
 
-/// Names of a file by content that stand for different uploads of it, the newest first: its upload lives longest.
-fn uploads(blob: &Blob) -> Vec<BlobName> {
-    let mut seen = HashSet::new();
-    let mut names = blob.names();
-    names.reverse();
-    names.retain(|name| {
-        let blobs = &name.task.manifest.blobs;
-        let entry = name.entry();
-        entry.is_some_and(|e| {
-            seen.insert(e.extents.iter().filter_map(|x| blobs.get(x.blob as usize)).map(|b| b.name).collect::<Vec<_>>())
-        })
-    });
-    names
+/// One of the uploads of a file by content.
+struct Upload {
+    task: Arc<Task>,
+    manifest: Arc<TaskManifest>,
+    entry: FileEntry,
 }
 
 impl Core {
@@ -90,8 +84,24 @@ impl Core {
         Opened { content, hold: Hold::new(node) }
     }
 
-    fn open_text(node: &Arc<Text>) -> Result<Opened, ViewError> {
-        Ok(Opened { content: Content::Text(text::bytes(node)?), hold: Hold::new(Node::Text(node.clone())) })
+    fn open_text(node: &Arc<Text>, task: Option<&TaskManifest>) -> Result<Opened, ViewError> {
+        Ok(Opened { content: Content::Text(text::bytes(node, task)?), hold: Hold::new(Node::Text(node.clone())) })
+    }
+
+    /// The uploads of a file by content, the newest first: it lives longest. Their manifests are read as they are asked for. A manifest
+    /// that cannot be had is passed over while another one names the file.
+    fn uploads<'a>(&'a self, blob: &Blob) -> impl Iterator<Item = Result<Upload, ViewError>> + use<'a> {
+        let mut seen = HashSet::new();
+        blob.names().into_iter().rev().filter_map(move |name| {
+            let manifest = match self.manifest(&name.task) {
+                Ok(manifest) => manifest,
+                Err(e) => return Some(Err(e)),
+            };
+            let entry = manifest.files.get(usize::try_from(name.index).ok()?)?.clone();
+            let blobs = entry.extents.iter().filter_map(|x| manifest.blobs.get(x.blob as usize));
+            let fresh = seen.insert(blobs.map(|b| b.name).collect::<Vec<_>>());
+            fresh.then(|| Ok(Upload { task: name.task.clone(), entry, manifest }))
+        })
     }
 
     /// Opens what is known to be local.
@@ -101,12 +111,15 @@ impl Core {
             None => return Some(Err(ViewError::Stale)),
             Some(Node::Root | Node::Job(_) | Node::Directory(_)) => return Some(Err(ViewError::IsADirectory)),
             Some(Node::Latest(_)) => return Some(Err(ViewError::NotADirectory)),
-            Some(Node::Text(text)) => return (text.size <= TEXT_AT_ONCE).then(|| Self::open_text(text)),
+            Some(Node::Text(text)) if text.size > TEXT_AT_ONCE => return None,
+            Some(Node::Text(text)) => {
+                let Some(task) = &text.task else { return Some(Self::open_text(text, None)) };
+                return self.known_manifest(task).map(|manifest| Self::open_text(text, Some(&manifest)));
+            }
             // What this process has not seen whole yet may have to be read to be believed: not at once.
             Some(Node::Blob(blob)) if blob.is_local() => (blob.digest, blob.size),
             Some(Node::File(file)) if file.seen.load(Ordering::Relaxed) && self.is_pinned(&file.task.checkpoint) => {
-                let entry = file.entry()?;
-                (entry.digest, entry.size)
+                (file.digest, file.size)
             }
             Some(Node::Blob(_) | Node::File(_)) => return None,
         };
@@ -120,7 +133,10 @@ impl Core {
     /// Opens; fetches the file where it is not local.
     pub(super) fn open(self: &Arc<Self>, ino: u64) -> Result<Opened, ViewError> {
         match self.inodes.get(ino) {
-            Some(Node::Text(text)) => Self::open_text(&text),
+            Some(Node::Text(text)) => {
+                let manifest = text.task.as_ref().map(|task| self.manifest(task)).transpose()?;
+                Self::open_text(&text, manifest.as_deref())
+            }
             Some(Node::Blob(blob)) => {
                 if let Some(file) = self.source.open_local(&blob.digest, blob.size)? {
                     return Ok(self.opened(ino, Node::Blob(blob), file));
@@ -147,15 +163,19 @@ impl Core {
     }
 
     fn fetch_file(&self, file: &StateFile) -> Result<File, ViewError> {
-        let entry = file.entry().ok_or(ViewError::Stale)?;
-        self.source.fetch(&file.task.manifest, entry)
+        if let Some(local) = self.source.open_local(&file.digest, file.size)? {
+            return Ok(local);
+        }
+        let manifest = self.manifest(&file.task)?;
+        let index = usize::try_from(file.index).unwrap_or(usize::MAX);
+        self.source.fetch(&manifest, manifest.files.get(index).ok_or(ViewError::Stale)?)
     }
 
     /// Brings what a database will ask for first. What fails is told by the file that needs it.
     fn prepare(&self, task: &Task) {
         let mut prepared = task.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if !*prepared {
-            match self.source.prepare(&task.manifest) {
+            match self.manifest(task).and_then(|manifest| self.source.prepare(&manifest)) {
                 Ok(()) => *prepared = true,
                 Err(e) => log::info!("not all bundles were brought: {e}"),
             }
@@ -166,10 +186,17 @@ impl Core {
     fn open_parts(self: &Arc<Self>, blob: &Arc<Blob>) -> Result<Option<Arc<dyn Parts>>, ViewError> {
         let mut opened = None;
         let mut failed = None;
-        for name in uploads(blob) {
-            let (Some(entry), manifest) = (name.entry(), &name.task.manifest) else { continue };
+        // A few are enough to fall back on.
+        for upload in self.uploads(blob).take(limits::LAZY_UPLOADS) {
+            let upload = match upload {
+                Ok(upload) => upload,
+                Err(e) => {
+                    failed.get_or_insert(e);
+                    continue;
+                }
+            };
             if opened.is_none() {
-                self.prepare(&name.task);
+                self.prepare(&upload.task);
             }
             let (core, whole) = (Arc::downgrade(self), Arc::downgrade(blob));
             let on_whole = Box::new(move || {
@@ -177,7 +204,7 @@ impl Core {
                     core.completed(&blob);
                 }
             });
-            match self.source.open_parts(manifest, entry, on_whole) {
+            match self.source.open_parts(&upload.manifest, &upload.entry, on_whole) {
                 // Another upload of the same is one more place to fetch it from.
                 Ok(Some(parts)) => drop(opened.get_or_insert(parts)),
                 Ok(None) => {}
@@ -194,9 +221,8 @@ impl Core {
     /// give up while another one is named.
     fn fetch_blob(&self, blob: &Blob) -> Result<File, ViewError> {
         let mut failed = None;
-        for name in uploads(blob) {
-            let (Some(entry), manifest) = (name.entry(), &name.task.manifest) else { continue };
-            match self.source.fetch(manifest, entry) {
+        for upload in self.uploads(blob) {
+            match upload.and_then(|upload| self.source.fetch(&upload.manifest, &upload.entry)) {
                 Ok(file) => return Ok(file),
                 Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Damage) => {
                     log::error!("cannot fetch {} from the store: {e}", blob.digest);
@@ -212,13 +238,13 @@ impl Core {
     }
 
     /// A file by content is local: from now on lookups answer its local number, and what the kernel knows is taken back.
-    pub(super) fn completed(&self, blob: &Blob) {
+    pub(super) fn completed(&self, blob: &Arc<Blob>) {
         if blob.local.swap(true, Ordering::SeqCst) {
             return;
         }
         for name in blob.names() {
-            if let Some(file) = name.entry().and_then(|e| e.path.db_file()) {
-                self.invalidate(name.parent, file);
+            if let Some((parent, file)) = name.place(blob) {
+                self.invalidate(parent, &file);
             }
         }
     }

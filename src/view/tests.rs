@@ -355,7 +355,7 @@ fn a_new_checkpoint_is_there_at_once_and_known_names_cost_nothing() {
     publish(&fake, "app", 2, &[("db/CURRENT", b"x")]);
     assert_eq!(list(&view, "app"), ["latest", "chk-1", "chk-2"]);
     publish(&fake, "app", 3, &[("db/CURRENT", b"x")]);
-    assert_eq!(walk(&view, "app/chk-3").unwrap().lasting, Lasting::Attributes);
+    assert_eq!(walk(&view, "app/chk-3").unwrap().lasting, Lasting::Lives);
     let second = walk(&view, "app/latest").unwrap().attr.ino;
     assert_eq!(view.readlink(second).unwrap(), "chk-3");
     assert_ne!(first.attr.ino, second, "another target is another inode");

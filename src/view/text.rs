@@ -43,9 +43,9 @@ pub(super) fn length(checkpoint: &CheckpointManifest, task: Option<&TaskManifest
     Ok(count.0)
 }
 
-/// The text.
-pub(super) fn bytes(text: &Text) -> Result<Arc<[u8]>, ViewError> {
+/// The text. `task` is the subtask's manifest, where it is of one.
+pub(super) fn bytes(text: &Text, task: Option<&TaskManifest>) -> Result<Arc<[u8]>, ViewError> {
     let mut out = Vec::with_capacity(usize::try_from(text.size).unwrap_or(0));
-    write_either(&text.checkpoint.manifest, text.task.as_ref().map(|t| &*t.manifest), &mut out)?;
+    write_either(&text.checkpoint.manifest, task, &mut out)?;
     Ok(out.into())
 }

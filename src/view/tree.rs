@@ -11,11 +11,16 @@ use super::job::Job;
 use super::node::{Blob, BlobName, Checkpoint, Directory, Entry, Node, StateFile, Task, Text, What};
 use super::{Core, MANIFEST, inode, text};
 use crate::error::Kind;
-use crate::format::{CheckpointManifest, FileEntry};
+use crate::format::{CheckpointManifest, FileEntry, TaskManifest};
 use crate::types::CheckpointNumber;
 
 fn damaged(path: &str, why: &str) -> ViewError {
     ViewError::Damaged(format!("the manifest of {path} is damaged: {why}"))
+}
+
+/// A place in a manifest's list, which is bounded.
+fn place(index: usize) -> Result<u32, ViewError> {
+    u32::try_from(index).map_err(|_| ViewError::Stale)
 }
 
 /// Whether a file is identified by its content on the mount.
@@ -90,9 +95,10 @@ impl Core {
         Ok(dir.entries.get_or_init(|| entries.into()).clone())
     }
 
-    fn manifest_text(&self, dir: &Directory, task: Option<Arc<Task>>) -> Result<Entry, ViewError> {
+    fn manifest_text(&self, dir: &Directory, task: Option<(&TaskManifest, Arc<Task>)>) -> Result<Entry, ViewError> {
         let checkpoint = &dir.checkpoint;
-        let size = text::length(&checkpoint.manifest, task.as_ref().map(|t| &*t.manifest))?;
+        let size = text::length(&checkpoint.manifest, task.as_ref().map(|(manifest, _)| *manifest))?;
+        let task = task.map(|(_, task)| task);
         let identity = inode::identity_of_path(&format!("{}/{MANIFEST}", dir.path));
         let checkpoint = checkpoint.clone();
         let node = self.inodes.claim(identity, false, |ino| Node::Text(Arc::new(Text { ino, size, checkpoint, task })));
@@ -133,11 +139,19 @@ impl Core {
         if (manifest.files.len() as u64, manifest.logical_bytes) != (listed.files, listed.logical_bytes) {
             return Err(damaged(&dir.path, "its sums are not those that the checkpoint manifest names"));
         }
-        let task = Arc::new(Task { manifest, checkpoint: checkpoint.clone(), prepared: Mutex::new(false) });
-        let mut out = vec![self.manifest_text(dir, Some(task.clone()))?];
+        self.manifests.keep(listed.manifest, &manifest);
+        let first = manifest.files.iter().position(|f| f.path.db_file().is_some()).unwrap_or_default();
+        let task = Arc::new(Task {
+            checkpoint: checkpoint.clone(),
+            at,
+            first: place(first)?,
+            home: OnceLock::new(),
+            prepared: Mutex::new(false),
+        });
+        let mut out = vec![self.manifest_text(dir, Some((&manifest, task.clone())))?];
         // Directories by path; their entries are complete only at the end, since runs of files share them.
         let mut open: HashMap<String, (Arc<Directory>, Vec<Entry>)> = HashMap::new();
-        for (index, file) in task.manifest.files.iter().enumerate() {
+        for (index, file) in manifest.files.iter().enumerate() {
             let mut parent = dir.ino;
             let mut parent_path = String::new();
             let parts: Vec<&str> = file.path.as_str().split('/').collect();
@@ -156,7 +170,12 @@ impl Core {
                 parent = open.get(&path).map_or(parent, |(d, _)| d.ino);
                 parent_path = path;
             }
-            let node = self.file(&dir.path, parent, &task, index, file);
+            if is_content(file)
+                && let Some((home, _)) = open.get(&parent_path)
+            {
+                let _ = task.home.set(home.clone());
+            }
+            let node = self.file(&dir.path, &task, place(index)?, file);
             let entry = Entry { name: (*name).into(), node };
             match open.get_mut(&parent_path) {
                 Some((_, entries)) => entries.push(entry),
@@ -170,13 +189,14 @@ impl Core {
         Ok(out)
     }
 
-    fn file(&self, dir: &str, parent: u64, task: &Arc<Task>, index: usize, file: &FileEntry) -> Node {
+    fn file(&self, dir: &str, task: &Arc<Task>, index: u32, file: &FileEntry) -> Node {
         if !is_content(file) {
             let identity = inode::identity_of_path(&format!("{dir}/{}", file.path));
             let task = task.clone();
             return self.inodes.claim(identity, false, |ino| {
                 self.file_bytes.fetch_add(file.size, Ordering::Relaxed);
-                Node::File(Arc::new(StateFile { ino, task, index, seen: AtomicBool::new(false) }))
+                let (digest, size) = (file.digest, file.size);
+                Node::File(Arc::new(StateFile { ino, task, index, digest, size, seen: AtomicBool::new(false) }))
             });
         }
         let identity = inode::identity_of_content(&file.digest, file.size);
@@ -197,7 +217,7 @@ impl Core {
             if fresh {
                 self.look_for_local(blob);
             }
-            let name = BlobName { parent, task: task.clone(), index };
+            let name = BlobName { task: task.clone(), index };
             blob.names.lock().unwrap_or_else(PoisonError::into_inner).push(name);
             task.checkpoint.blobs.lock().unwrap_or_else(PoisonError::into_inner).push(blob.clone());
         }
@@ -205,7 +225,7 @@ impl Core {
     }
 
     /// Whether a file by content is local by now; then all its names get the local number.
-    pub(super) fn look_for_local(&self, blob: &Blob) {
+    pub(super) fn look_for_local(&self, blob: &Arc<Blob>) {
         if blob.is_local() {
             return;
         }

@@ -33,7 +33,7 @@ impl Core {
                 let names = blob.names().len();
                 self.file_xattr(name, &blob.digest, blob.size, names)
             }
-            Node::File(file) => file.entry().and_then(|entry| self.file_xattr(name, &entry.digest, entry.size, 1)),
+            Node::File(file) => self.file_xattr(name, &file.digest, file.size, 1),
             _ => None,
         };
         value.map(String::into_bytes).ok_or(ViewError::NoData)
