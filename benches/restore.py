@@ -1,5 +1,6 @@
 """A host that has nothing, at the end of a link, and a database that grew over many checkpoints: how soon it answers, by every way."""
 
+import json
 import os
 import random
 import shutil
@@ -68,6 +69,14 @@ def words(seen, world):
     return f"{seen['requests'].get('GET', 0)} GETs, {100 * seen['bytes'] / world.size:.2f} % of the bytes"
 
 
+def in_threads(run, parts):
+    threads = [threading.Thread(target=run, args=(part,)) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def in_place(world, link, section):
     """ckptfs mount: opened where it lies, then random reads; nothing behind, so that what they fetch can be counted."""
     mount = Mount(world.far(link, "cold"), world.at("mnt"), "--no-fetch-behind")
@@ -84,11 +93,7 @@ def in_place(world, link, section):
                 reader.get(dice.randrange(world.keys))
                 took.append((time.perf_counter() - begun) * 1000)
 
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(READERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(read, range(READERS))
         took.sort()
         seen, partial = link.counted(), world.at("cold/partial")
         groups = sum(os.stat(os.path.join(partial, f)).st_blocks * 512 for f in os.listdir(partial))
@@ -110,12 +115,16 @@ def all_local(world, link):
         begun = time.perf_counter()
         path = world.at("mnt", world.chk(), "db/0/db")
         reader = Reader(path)
-        dice = random.Random(1)
         done = lambda: sum(len(files) for _, _, files in os.walk(os.path.join(cache, "files"))) >= len(world.tables)
         # One key of each table is enough to have it fetched whole.
         step = world.keys // (4 * len(world.tables)) or 1
-        for key in range(0, world.keys, step):
-            reader.get(key)
+        keys = range(0, world.keys, step)
+
+        def touch(part):
+            for key in part:
+                reader.get(key)
+
+        in_threads(touch, [keys[n::READERS] for n in range(READERS)])
         until(done, "fetching behind", seconds=1800)
         took = time.perf_counter() - begun
         reader.close()
@@ -142,8 +151,6 @@ def clone(world, link, section):
         new = sum(os.path.getsize(world.at("clone-checkpoint", f)) for f in os.listdir(world.at("clone-checkpoint")) if f.endswith(".sst") and not os.path.islink(world.at("clone-checkpoint", f)))
         clone.close()
         report = subprocess.run([CKPTFS, "-q", "--json", "snapshot", "--job", "clone", world.at("clone-checkpoint")], env=env, check=True, capture_output=True, text=True).stdout
-        import json
-
         sent = json.loads(report)["new_bytes"]
         section.note(f"the clone's first checkpoint sends {sent / 2**20:.2f} MiB; RocksDB wrote {new / 2**20:.2f} MiB since (limit: 1 MiB more)")
     finally:

@@ -159,6 +159,11 @@ fn a_new_subtask_fetches_its_own_key_groups() {
             .collect();
         assert!(rows == wanted, "{} rows of {}", rows.len(), wanted.len());
         drop(db);
+        // A clone of the engine's can be settled like any other.
+        let report = ckptfs::restore::settle(&session, &directory, &Silent).unwrap();
+        assert!(report.settled && report.foreign.is_empty(), "{report:?}");
         desk.unmount();
+        let db = Database::open(&directory, &["default", FAMILY], &options.database).unwrap();
+        assert_eq!(db.scan(FAMILY).unwrap().map(Result::unwrap).count(), wanted.len());
     }
 }

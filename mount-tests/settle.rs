@@ -161,6 +161,31 @@ fn a_running_database_is_settled_under_its_hands() {
     assert_eq!(there(), before);
 }
 
+#[test]
+fn a_clone_is_settled_by_one_at_a_time_and_links_that_were_linked_again_keep_the_pin() {
+    let desk = Desk::new();
+    cold_clone(&desk);
+    let clone = desk.path("clone");
+    let held = std::process::Command::new("flock").args(["--no-fork", clone.to_str().unwrap(), "sleep", "60"]).spawn();
+    let mut held = held.unwrap();
+    assert!(soon(|| run(&desk, "far", &["restore", "--settle", "clone"]).err.contains("another process settles")));
+    assert_eq!(tables(&clone).symlinks, 3);
+    held.kill().unwrap();
+    held.wait().unwrap();
+    // As a RocksDB checkpoint of the clone does, within it.
+    fs::create_dir(clone.join("native")).unwrap();
+    let link = fs::read_dir(&clone).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_symlink()).unwrap();
+    symlink(fs::read_link(&link).unwrap(), clone.join("native").join(link.file_name().unwrap())).unwrap();
+    let report = settle(&desk, "far", "clone");
+    assert_eq!(report["settled"], false, "{report}");
+    assert!(report["foreign"].to_string().contains("native/"), "{report}");
+    assert_eq!((tables(&clone).symlinks, pins(&desk).len()), (0, 1));
+    fs::remove_dir_all(clone.join("native")).unwrap();
+    assert_eq!(settle(&desk, "far", "clone")["settled"], true);
+    assert!(pins(&desk).is_empty());
+    desk.unmount();
+}
+
 fn taken(cache: &Path) -> u64 {
     ["files", "partial", "manifests"]
         .iter()
@@ -188,6 +213,16 @@ fn a_mount_keeps_to_its_caches_limit_and_reads_on() {
     run(&desk, "far", &["warm", &format!("app/{chk}")]).fails(1, &["do not fit", "--cache-size"]);
     run(&desk, "far", &["restore", &format!("app/{chk}"), "copy", "--copy"]).ok();
     assert!(taken(&far) <= LIMIT, "{} bytes", taken(&far));
+    // What was whole once and went is read in parts, and RocksDB does not wait for all of it.
+    let db = desk.mounted_db(&chk);
+    for table in database(&db).into_keys().filter(|n| n.ends_with(".sst")) {
+        let residency = ckptfs::local::xattr::lget(&db.join(&table), "user.ckptfs.residency").unwrap().unwrap();
+        let mut file = fs::File::open(db.join(&table)).unwrap();
+        let mut first = [0; 10];
+        std::io::Read::read_exact(&mut file, &mut first).unwrap();
+        assert!(first == wanted[&table][..10], "{table} was {}", String::from_utf8_lossy(&residency));
+    }
+    assert!(soon(|| taken(&far) <= LIMIT), "{} bytes", taken(&far));
     // More room, and all of it stays.
     run(&desk, "far", &["warm", &format!("app/{chk}"), "--cache-size", "default"]).ok();
     assert!(taken(&far) > 6_000_000);
@@ -223,5 +258,6 @@ fn a_limit_smaller_than_a_database_hurts_nobody_who_has_it_open() {
     }));
     // What was evicted is fetched again.
     assert_eq!(crate::tool::crate_scan(&desk.mounted_db(&chk), "default"), count);
+    assert!(soon(|| large() == 0), "in parts: as a whole it does not fit");
     desk.unmount();
 }

@@ -23,6 +23,14 @@ impl Cache {
         Ok(found)
     }
 
+    /// Whether a file is here, complete and verified. Looking is no use of it.
+    ///
+    /// # Errors
+    /// As [`Cache::open_complete`].
+    pub fn has(&self, digest: &Digest, size: u64) -> Result<bool> {
+        Ok(self.inner.find_complete(digest, size)?.is_some())
+    }
+
     /// Says that this process hashed a file while it was as `stat` tells: believed until it changes, also where the file
     /// system keeps no records.
     pub fn vouch(&self, stat: &FileStat, digest: &Digest) {
@@ -32,6 +40,15 @@ impl Cache {
 
 impl Inner {
     pub(super) fn open_complete(&self, digest: &Digest, size: u64) -> Result<Option<File>> {
+        let found = self.find_complete(digest, size)?;
+        if found.is_some() {
+            self.touch(digest);
+        }
+        Ok(found)
+    }
+
+    /// [`Inner::open_complete`] by who only looks: that is no use.
+    fn find_complete(&self, digest: &Digest, size: u64) -> Result<Option<File>> {
         let Some(dir) = self.files_dir(digest)? else { return Ok(None) };
         let name = digest.to_hex();
         let file = match dir.open_file(&name) {
@@ -45,6 +62,10 @@ impl Inner {
         };
         let fail = |e| CacheError::io(&self.path, format!("read {name}"), e);
         let stat = FileStat::of(&file).map_err(fail)?;
+        if stat.nlink == 0 {
+            // It was evicted while we waited for it.
+            return Ok(None);
+        }
         if stat.kind() != FileKind::File {
             self.discard(&dir, digest, Some(&stat), "it is not a regular file")?;
             return Ok(None);
@@ -64,7 +85,6 @@ impl Inner {
                 why: format!("its manifest says {size} bytes, and the bytes of that digest are {}", stat.size),
             });
         }
-        self.touch(digest);
         Ok(Some(file))
     }
 

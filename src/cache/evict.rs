@@ -95,7 +95,7 @@ impl Inner {
     pub(super) fn use_open(&self, held: &mut Held) -> Result<()> {
         let recent = uses::now().saturating_sub(CACHE_RECENT_S);
         for candidate in held.files.iter_mut().filter(|c| c.used < recent) {
-            if candidate.place == Place::Whole && self.is_open(candidate)? {
+            if candidate.place == Place::Whole && self.is_open(candidate).unwrap_or(true) {
                 self.touch(&candidate.digest);
                 candidate.used = uses::now();
             }
@@ -110,14 +110,21 @@ impl Inner {
             return Ok(done);
         }
         held.files.sort_by_key(|c| (c.used, c.digest));
+        // A file whose bytes were given back still has its inode.
+        let mut unlinked = 0_u64;
         let bytes = over.bytes.saturating_add(if over.bytes > 0 { held.bytes / 16 } else { 0 });
         for candidate in &mut held.files {
-            if done.bytes >= bytes && done.files >= over.files {
+            if done.bytes >= bytes && unlinked >= over.files {
                 break;
             }
-            let freed = self.throw_away(candidate)?;
-            if let Some(freed) = freed {
+            // One that cannot go is no reason to keep the others.
+            let freed = self.throw_away(candidate).unwrap_or_else(|e| {
+                log::debug!("{} stays in the cache: {e}", candidate.digest);
+                None
+            });
+            if let Some((freed, removed)) = freed {
                 candidate.gone = true;
+                unlinked += u64::from(removed);
                 done.files = done.files.saturating_add(1);
                 done.bytes = done.bytes.saturating_add(freed);
                 done.left = done.left.saturating_sub(freed);
@@ -136,8 +143,8 @@ impl Inner {
         Ok(lease::alone(&file).is_ok_and(|alone| alone.is_none()))
     }
 
-    /// Bytes that were freed. Nothing: it is in use, has another name, or went away.
-    fn throw_away(&self, candidate: &Candidate) -> Result<Option<u64>> {
+    /// Bytes that were freed, and whether an inode was. Nothing: it is in use, has another name, or went away.
+    fn throw_away(&self, candidate: &Candidate) -> Result<Option<(u64, bool)>> {
         match candidate.place {
             Place::Whole => match self.files_dir(&candidate.digest)? {
                 Some(dir) => self.unlink(&dir, candidate),
@@ -149,7 +156,7 @@ impl Inner {
     }
 
     /// Unlinks a file if it is still the one that was looked at, with no other name, and open nowhere.
-    fn unlink(&self, dir: &Dir, candidate: &Candidate) -> Result<Option<u64>> {
+    fn unlink(&self, dir: &Dir, candidate: &Candidate) -> Result<Option<(u64, bool)>> {
         let name = candidate.digest.to_hex();
         let file = match dir.open_file(&name) {
             Ok(file) => file,
@@ -175,13 +182,13 @@ impl Inner {
         let removed = dir.remove(&name)?;
         drop(alone);
         self.forget_use(&candidate.digest);
-        Ok(removed.then_some(candidate.bytes()))
+        Ok(removed.then_some((candidate.bytes(), true)))
     }
 
     /// Gives back the bytes of a file that is here in parts.
-    fn give_back(&self, candidate: &Candidate) -> Result<Option<u64>> {
+    fn give_back(&self, candidate: &Candidate) -> Result<Option<(u64, bool)>> {
         if let Some(open) = self.lazy.get(&candidate.digest).and_then(|l| l.upgrade()) {
-            return open.give_back();
+            return Ok(open.give_back()?.map(|freed| (freed, false)));
         }
         let name = candidate.digest.to_hex();
         // Held by another process that reads it, or by one of our threads that is closing it: next time.
@@ -189,7 +196,7 @@ impl Inner {
         let removed = self.partial.remove(&name)?;
         drop(held);
         self.forget_use(&candidate.digest);
-        Ok(removed.then_some(candidate.bytes()))
+        Ok(removed.then_some((candidate.bytes(), true)))
     }
 }
 

@@ -109,7 +109,7 @@ impl Inner {
                 Joined::Lead(leader) => {
                     // Somebody may have ended between our look and our lead.
                     let fetched = match self.open_complete(&wanted.digest, wanted.size) {
-                        Ok(None) => self.download(store, wanted, &bundles),
+                        Ok(None) => self.download_with_room(store, wanted, &bundles),
                         Ok(Some(file)) => Ok(file),
                         Err(e) => Err(e),
                     };
@@ -131,7 +131,17 @@ impl Inner {
             }
         }
         // Others kept failing with other uploads of the same bytes: what they met says nothing about ours.
-        self.download(store, wanted, &bundles)
+        self.download_with_room(store, wanted, &bundles)
+    }
+
+    /// A full disk may be full of what nobody uses.
+    fn download_with_room(&self, store: &Store, wanted: &Wanted<'_>, bundles: &BTreeMap<u32, File>) -> Result<File> {
+        match self.download(store, wanted, bundles) {
+            Err(e) if e.is_no_space() && matches!(self.make_room(), Ok(Some(done)) if done.bytes > 0) => {
+                self.download(store, wanted, bundles)
+            }
+            other => other,
+        }
     }
 
     /// The bundles that a file lies in, open and verified, by index.

@@ -136,6 +136,7 @@ impl Cache {
             }
         }
         if Digest::of(&bytes) == *digest {
+            inner.touch(digest);
             return Ok(Some(bytes));
         }
         log::warn!("removed the damaged task manifest {name} from the cache, it will be fetched anew");

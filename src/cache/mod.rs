@@ -11,6 +11,7 @@
 //! <cache>/daemon.lock          one daemon per cache, any number of engines
 //! <cache>/probed-<store id>    this store passed its probe
 //! <cache>/limits.json          how much of the disk it may take
+//! <cache>/room.lock            held by who makes room
 //! <cache>/uses                 when files were last used: a hint for eviction
 //! ```
 //!

@@ -177,6 +177,10 @@ fn create_record(
 ) -> Result<Record> {
     // A staging name is what an earlier attempt to make this very cache left behind.
     if let Some(entry) = root.list()?.into_iter().find(|e| e.name != RECORD && !is_staging(&e.name)) {
+        // Somebody may have made it since we looked for its record.
+        if let Some(record) = read_record(root, path)? {
+            return Ok(record);
+        }
         let why = format!("not a ckptfs cache: it has no {RECORD}, but holds {:?}", entry.name);
         return Err(refused(path, Kind::Invalid, why, "choose an empty or a new directory with --cache"));
     }

@@ -20,6 +20,9 @@ use crate::local::{Durability, dir};
 
 const LIMITS: &str = "limits.json";
 
+/// Held by who makes room: two that measure the same excess would evict it twice.
+const LOCK: &str = "room.lock";
+
 /// How often the daemon looks at least: other processes fill the cache too, and a database that deletes its own name of a linked file
 /// leaves it to us.
 const ROUND: Duration = Duration::from_secs(60);
@@ -53,14 +56,15 @@ impl Over {
 }
 
 /// What is known of the room that is taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Taken {
     limits: Mutex<CacheLimits>,
     /// When the files were last looked at: their bytes, and those of them that nobody used for a while.
     used: AtomicU64,
     stale: AtomicU64,
-    /// Written since.
+    /// Written since, and how much may be before one of the limits is reached.
     written: AtomicU64,
+    headroom: AtomicU64,
     tidied: Mutex<Option<Instant>>,
     bell: Mutex<bool>,
     ring: Condvar,
@@ -86,7 +90,17 @@ pub(super) fn over(limits: CacheLimits, used: u64, room: &Room) -> Over {
 
 impl Taken {
     pub(super) fn new(limits: CacheLimits) -> Self {
-        Self { limits: Mutex::new(limits), ..Self::default() }
+        Self {
+            limits: Mutex::new(limits),
+            used: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            // Until somebody looked.
+            headroom: AtomicU64::new(limits.size.unwrap_or(CACHE_SLACK).min(CACHE_SLACK)),
+            tidied: Mutex::default(),
+            bell: Mutex::default(),
+            ring: Condvar::new(),
+        }
     }
 
     fn limits(&self) -> CacheLimits {
@@ -99,8 +113,8 @@ impl Taken {
 
     /// Notes bytes that were written into the cache.
     pub(super) fn add(&self, bytes: u64) {
-        self.written.fetch_add(bytes, Ordering::Relaxed);
-        if self.is_over() {
+        let written = self.written.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if written > self.headroom.load(Ordering::Relaxed) {
             self.wake();
         }
     }
@@ -126,11 +140,14 @@ impl Taken {
         self.limits().size.is_none_or(|size| self.now() <= size.saturating_add(CACHE_SLACK.max(size / 8)))
     }
 
-    /// Notes what a look at all files found.
-    pub(super) fn saw(&self, used: u64, stale: u64) {
+    /// Notes what a look at all files found, before which so much had been written, and what is free beyond what must be.
+    pub(super) fn saw(&self, used: u64, stale: u64, written: u64, free: u64) {
         self.used.store(used, Ordering::Relaxed);
         self.stale.store(stale, Ordering::Relaxed);
-        self.written.store(0, Ordering::Relaxed);
+        let size = self.limits().size.map_or(u64::MAX, |size| size.saturating_sub(used));
+        self.headroom.store(size.min(free), Ordering::Relaxed);
+        // What came while files were looked at may be counted twice: that only makes us look again sooner.
+        self.written.fetch_sub(written, Ordering::Relaxed);
     }
 }
 
@@ -161,7 +178,7 @@ impl Cache {
 
     /// Evicts what was not used for longest until the limits hold. What anybody has open stays; of files that are read in parts the bytes
     /// go, also while they are open. The disk's own state is looked at, not what was counted. Nothing: there is no limit of size, and
-    /// the disk has what must stay free, so that no file was looked at.
+    /// the disk has what must stay free, so that no file was looked at; or another process is at it.
     ///
     /// # Errors
     /// When the cache cannot be listed or changed. What was evicted before stays so.
@@ -171,11 +188,18 @@ impl Cache {
 
     /// [`Cache::make_room`] after work that stands whatever comes of it; not more often than every few seconds.
     pub fn tidy(&self) {
-        let mut last = lock(&self.inner.taken.tidied);
+        // Who does it now does it for us.
+        let Ok(mut last) = self.inner.taken.tidied.try_lock() else { return };
         if last.is_none_or(|last| last.elapsed() >= PAUSE) {
             self.inner.tidy();
             *last = Some(Instant::now());
         }
+    }
+
+    /// Whether so many bytes more can be had without driving out what is in use.
+    #[must_use]
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.inner.fits(bytes)
     }
 
     /// Makes room all the time from now on, by a thread that ends with the cache.
@@ -255,17 +279,20 @@ impl Inner {
         }
     }
 
-    fn make_room(&self) -> Result<Option<Evicted>> {
+    pub(super) fn make_room(&self) -> Result<Option<Evicted>> {
+        let Some(_lock) = self.lock(&self.root, LOCK)? else { return Ok(None) };
+        let written = self.taken.written.load(Ordering::Relaxed);
         let (limits, room) = (self.taken.limits(), self.room()?);
+        let free = |room: &Room| room.available.saturating_sub(free_floor(limits, room));
         if limits.size.is_none() && over(limits, u64::MAX, &room).is_none() {
-            self.taken.saw(0, 0);
+            self.taken.saw(0, 0, written, free(&room));
             return Ok(None);
         }
         let mut held = self.held()?;
         self.use_open(&mut held)?;
         let over = over(limits, held.bytes, &room);
         let done = self.evict(&mut held, over)?;
-        self.taken.saw(done.left, held.stale());
+        self.taken.saw(done.left, held.stale(), written, free(&room).saturating_add(done.bytes));
         self.counters.evicted_files.add(done.files);
         self.save_uses()?;
         Ok(Some(done))

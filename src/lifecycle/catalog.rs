@@ -201,9 +201,16 @@ impl Catalog {
                 let mut read = Vec::new();
                 for n in alive.into_iter().rev().filter(|n| visible(*n)) {
                     let outcome = self.outcome(job, n);
-                    let found = matches!(outcome, Ok(Some(Seen::Completed(..))));
+                    let damaged =
+                        |e: &LifecycleError| matches!(e, LifecycleError::Format { .. }) || e.kind() == Kind::Damage;
+                    let goes_on = match &outcome {
+                        Ok(Some(Seen::Completed(..))) => false,
+                        Ok(_) => true,
+                        // A store that is silent is so for the next one, too.
+                        Err(e) => damaged(e),
+                    };
                     read.push((n, outcome));
-                    if found {
+                    if !goes_on {
                         break;
                     }
                 }

@@ -55,6 +55,10 @@ pub struct Entry {
     pub ino: u64,
 }
 
+/// How often an open waits for the end of somebody's lease, and how long: two seconds in all.
+const LEASE_TRIES: u32 = 2000;
+const LEASE_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
 const OPEN_DIR: libc::c_int = libc::O_RDONLY | libc::O_DIRECTORY;
 
 /// One component, nothing that could lead elsewhere.
@@ -203,10 +207,18 @@ impl Dir {
         what: &'static str,
     ) -> Result<File> {
         let name = name.as_ref();
-        component(name)
-            .and_then(|c| sys::openat(self.as_fd(), &c, flags | libc::O_NOFOLLOW, mode))
-            .map(File::from)
-            .map_err(|e| LocalError::entry(what, &self.path, name, e))
+        let open = || component(name).and_then(|c| sys::openat(self.as_fd(), &c, flags | libc::O_NOFOLLOW, mode));
+        let mut tries = 0;
+        loop {
+            match open() {
+                // Somebody asks by a lease whether anybody has it open, which takes no time. Without O_NONBLOCK the kernel would wait.
+                Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) && tries < LEASE_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(LEASE_PAUSE);
+                }
+                opened => return opened.map(File::from).map_err(|e| LocalError::entry(what, &self.path, name, e)),
+            }
+        }
     }
 
     /// What lies under a name; symlinks are not followed. Nothing when there is nothing.
@@ -263,6 +275,21 @@ impl Dir {
         component(from)
             .and_then(|a| sys::rename(self.as_fd(), &a, to_dir.as_fd(), &component(to)?))
             .map_err(|e| LocalError::entry("rename", &self.path, from, e))
+    }
+
+    /// Locks the directory itself against all others who ask, until what comes back is dropped. Nothing: somebody has it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn try_lock(&self) -> Result<Option<Self>> {
+        let fail = |e| LocalError::new("lock", &self.path, e);
+        // A descriptor of its own, which the lock lives as long as.
+        let own = Self { fd: sys::openat(self.as_fd(), c".", OPEN_DIR, 0).map_err(fail)?, path: self.path.clone() };
+        match sys::flock(&own, libc::LOCK_EX | libc::LOCK_NB) {
+            Ok(()) => Ok(Some(own)),
+            Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(None),
+            Err(e) => Err(fail(e)),
+        }
     }
 
     /// Lets two entries change places in one step, if what then has the name `ours` is `right`; else they change back. Where the file
@@ -414,6 +441,27 @@ impl<'a> RawEntry<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_open_waits_for_a_lease_and_a_lock_keeps_others_out() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Dir::open(temp.path()).unwrap();
+        std::fs::write(temp.path().join("x"), "abc").unwrap();
+        let ours = root.open_file("x").unwrap();
+        let lease = super::super::lease::alone(&ours).unwrap().unwrap();
+        let opened = std::thread::scope(|s| {
+            let opener = s.spawn(|| root.open_file("x"));
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            assert!(!opener.is_finished());
+            drop(lease);
+            opener.join().unwrap()
+        });
+        assert_eq!(std::io::read_to_string(opened.unwrap()).unwrap(), "abc");
+        let lock = root.try_lock().unwrap().unwrap();
+        assert!(root.try_lock().unwrap().is_none() && Dir::open(temp.path()).unwrap().try_lock().unwrap().is_none());
+        drop(lock);
+        assert!(root.try_lock().unwrap().is_some());
+    }
 
     #[test]
     fn only_what_was_expected_changes_places() {

@@ -71,7 +71,6 @@ impl Layout {
     }
 
     /// Lays out the RocksDB directory of one subtask and nothing else that it has: it becomes the restored directory.
-    #[cfg(feature = "rocksdb")]
     pub(super) fn database(checkpoint: &Checkpoint, entry: &SubtaskEntry, manifest: &Arc<TaskManifest>) -> Self {
         let mut layout = Self { files: Vec::new(), databases: Vec::new(), backends: Vec::new() };
         let subtask = Path::new(checkpoint.job.as_str()).join(checkpoint.number.to_string());

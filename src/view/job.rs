@@ -3,8 +3,9 @@
 
 use crate::types::now_ms;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use super::error::ViewError;
 use super::flight::Flight;
@@ -13,6 +14,12 @@ use super::node::{Directory, Entry, Latest, Node};
 use super::source::{Listed, Listing};
 use super::{Core, LATEST};
 use crate::types::{CheckpointNumber, Name};
+
+/// How long what was asked for by name is answered from memory: a listing would have taken it back when somebody lists.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// So many checkpoints are asked for one by one before all are listed.
+const NAMED: usize = 64;
 
 /// All jobs that are known.
 #[derive(Default)]
@@ -29,7 +36,9 @@ pub(super) struct Job {
     state: RwLock<Option<Arc<JobState>>>,
     flight: Flight<Result<Arc<JobState>, ViewError>>,
     /// Checkpoints that were asked for by name since the last listing.
-    named: Mutex<BTreeMap<CheckpointNumber, Listed>>,
+    named: Mutex<BTreeMap<CheckpointNumber, (Listed, Instant)>>,
+    /// How often it was listed.
+    lists: AtomicU64,
     /// Checkpoints that were looked at. They stay while they are listed or in use.
     made: Mutex<BTreeMap<CheckpointNumber, Arc<Directory>>>,
 }
@@ -57,7 +66,8 @@ impl Job {
     }
 
     fn named(&self, number: CheckpointNumber) -> Option<Listed> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.get(&number).filter(|(_, asked)| asked.elapsed() < BELIEVED).map(|(listed, _)| listed.clone())
     }
 
     /// Whether a checkpoint is known, and not to be dead.
@@ -84,7 +94,7 @@ impl Job {
         let state = self.state();
         let listed = state.as_ref().map(|s| &s.listing.checkpoints);
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let further = named.iter().filter(|(n, _)| listed.is_none_or(|l| !l.contains_key(n))).map(|(_, c)| c);
+        let further = named.iter().filter(|(n, _)| listed.is_none_or(|l| !l.contains_key(n))).map(|(_, (c, _))| c);
         let all = listed.into_iter().flat_map(BTreeMap::values).chain(further);
         all.fold(0, |sum, c| sum.saturating_add(c.manifest.new_bytes))
     }
@@ -126,6 +136,7 @@ impl Core {
                 state: RwLock::default(),
                 flight: Flight::default(),
                 named: Mutex::default(),
+                lists: AtomicU64::new(0),
                 made: Mutex::default(),
             }))
         });
@@ -161,7 +172,11 @@ impl Core {
                     self.store_answers();
                     let state = Arc::new(JobState { listing, listed_ms });
                     *job.state.write().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
-                    job.named.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    {
+                        let mut named = job.named.lock().unwrap_or_else(PoisonError::into_inner);
+                        named.clear();
+                        job.lists.fetch_add(1, Ordering::SeqCst);
+                    }
                     self.forget_gone(job, &state.listing);
                     self.newest_ms.fetch_max(job.mtime_ms(), Ordering::Relaxed);
                     Ok(state)
@@ -221,7 +236,13 @@ impl Core {
             return self.latest(job, &state).ok_or(ViewError::NotFound);
         }
         let Ok(number) = name.parse::<CheckpointNumber>() else { return Err(ViewError::NotFound) };
-        // One checkpoint of a thousand is no reason to read the other outcomes.
+        // One checkpoint of a thousand is no reason to read the other outcomes; many are, and a listing is what forgets the dead.
+        let asked = Instant::now();
+        let many = job.named.lock().unwrap_or_else(PoisonError::into_inner).len() >= NAMED;
+        if many {
+            self.fresh_job(job)?;
+        }
+        let lists = job.lists.load(Ordering::SeqCst);
         let found = match self.source.checkpoint(&job.name, number) {
             Ok(found) => {
                 self.store_answers();
@@ -240,9 +261,17 @@ impl Core {
         if listed.expired && !listed.pinned {
             return used();
         }
+        let mut named = job.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if job.lists.load(Ordering::SeqCst) != lists {
+            // What a listing said meanwhile is newer than our answer.
+            drop(named);
+            let state = self.fresh_job(job)?;
+            let listed = state.listing.checkpoints.get(&number).filter(|c| !c.expired || c.pinned);
+            return listed.and_then(|listed| self.checkpoint(job, number, listed)).ok_or(ViewError::NotFound);
+        }
         let node = self.checkpoint(job, number, &listed);
         self.newest_ms.fetch_max(listed.manifest.completed_ms, Ordering::Relaxed);
-        job.named.lock().unwrap_or_else(PoisonError::into_inner).insert(number, listed);
+        named.insert(number, (listed, asked));
         node.ok_or(ViewError::NotFound)
     }
 

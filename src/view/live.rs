@@ -126,6 +126,17 @@ impl Source for Live {
         Ok(self.cache.open_complete(digest, size)?)
     }
 
+    fn is_local(&self, digest: &Digest, size: u64) -> bool {
+        self.cache.has(digest, size).unwrap_or_else(|e| {
+            log::debug!("cannot look for {digest} in the cache: {e}");
+            false
+        })
+    }
+
+    fn fits(&self, size: u64) -> bool {
+        self.cache.fits(size)
+    }
+
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError> {
         Ok(self.cache.fetch_file(self.catalog.store(), task, file)?)
     }

@@ -185,7 +185,8 @@ pub(super) struct Blob {
     pub(super) ino: u64,
     pub(super) digest: Digest,
     pub(super) size: u64,
-    /// Whether lookups answer the local number. Never goes back: a file that was evicted is fetched whole by the next open.
+    /// Whether lookups answer the local number. A file that was evicted is fetched whole by the next open; where there is no room for
+    /// that, it goes back.
     pub(super) local: AtomicBool,
     pub(super) opens: AtomicU64,
     pub(super) names: Mutex<Vec<BlobName>>,

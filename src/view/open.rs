@@ -88,11 +88,11 @@ impl Core {
         Ok(Opened { content: Content::Text(text::bytes(node, task)?), hold: Hold::new(Node::Text(node.clone())) })
     }
 
-    /// The uploads of a file by content, the newest first: it lives longest. Their manifests are read as they are asked for. A manifest
-    /// that cannot be had is passed over while another one names the file.
-    fn uploads<'a>(&'a self, blob: &Blob) -> impl Iterator<Item = Result<Upload, ViewError>> + use<'a> {
+    /// The uploads of a file by content that its newest names stand for, the newest first: it lives longest. Their manifests are read as
+    /// they are asked for.
+    fn uploads<'a>(&'a self, blob: &Blob, names: usize) -> impl Iterator<Item = Result<Upload, ViewError>> + use<'a> {
         let mut seen = HashSet::new();
-        blob.names().into_iter().rev().filter_map(move |name| {
+        blob.names().into_iter().rev().take(names).filter_map(move |name| {
             let manifest = match self.manifest(&name.task) {
                 Ok(manifest) => manifest,
                 Err(e) => return Some(Err(e)),
@@ -148,6 +148,10 @@ impl Core {
                     self.want_pin(&blob);
                     return Ok(Opened { content: Content::Parts(parts), hold: Hold::new(Node::Blob(blob)) });
                 }
+                if !inode::is_lazy(ino) && !self.source.fits(blob.size) && self.evicted(&blob) {
+                    // The kernel looks the name up again, and gets the number of a file that is read in parts.
+                    return Err(ViewError::Stale);
+                }
                 let file = self.fetch_blob(&blob)?;
                 Ok(self.opened(ino, Node::Blob(blob), file))
             }
@@ -186,8 +190,8 @@ impl Core {
     fn open_parts(self: &Arc<Self>, blob: &Arc<Blob>) -> Result<Option<Arc<dyn Parts>>, ViewError> {
         let mut opened = None;
         let mut failed = None;
-        // A few are enough to fall back on.
-        for upload in self.uploads(blob).take(limits::LAZY_UPLOADS) {
+        // A few are enough to fall back on: a file may have a thousand names, most of them of the same upload.
+        for upload in self.uploads(blob, limits::LAZY_UPLOADS) {
             let upload = match upload {
                 Ok(upload) => upload,
                 Err(e) => {
@@ -221,7 +225,7 @@ impl Core {
     /// give up while another one is named.
     fn fetch_blob(&self, blob: &Blob) -> Result<File, ViewError> {
         let mut failed = None;
-        for upload in self.uploads(blob) {
+        for upload in self.uploads(blob, usize::MAX) {
             match upload.and_then(|upload| self.source.fetch(&upload.manifest, &upload.entry)) {
                 Ok(file) => return Ok(file),
                 Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Damage) => {
@@ -247,6 +251,18 @@ impl Core {
                 self.invalidate(parent, &file);
             }
         }
+    }
+
+    /// A file that was local is not any more: lookups answer its lazy number again. False: it is open, and stays what it is.
+    fn evicted(&self, blob: &Arc<Blob>) -> bool {
+        if blob.opens.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        blob.local.store(false, Ordering::SeqCst);
+        for (parent, file) in blob.names().iter().filter_map(|name| name.place(blob)) {
+            self.invalidate(parent, &file);
+        }
+        true
     }
 
     pub(super) fn invalidate(&self, parent: u64, name: &str) {

@@ -98,6 +98,17 @@ pub trait Source: Send + Sync + 'static {
     /// When the local disk fails.
     fn open_local(&self, digest: &Digest, size: u64) -> Result<Option<File>, ViewError>;
 
+    /// Whether a file is local, whole and verified. Never asks the store.
+    fn is_local(&self, digest: &Digest, size: u64) -> bool {
+        matches!(self.open_local(digest, size), Ok(Some(_)))
+    }
+
+    /// Whether there is room to bring a whole file that nobody asked for as a whole.
+    fn fits(&self, size: u64) -> bool {
+        let _ = size;
+        true
+    }
+
     /// A file, fetched whole and verified where it is not local yet.
     ///
     /// # Errors

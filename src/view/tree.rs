@@ -229,10 +229,8 @@ impl Core {
         if blob.is_local() {
             return;
         }
-        match self.source.open_local(&blob.digest, blob.size) {
-            Ok(Some(_)) => self.completed(blob),
-            Ok(None) => {}
-            Err(e) => log::debug!("cannot look for {} in the cache: {e}", blob.digest),
+        if self.source.is_local(&blob.digest, blob.size) {
+            self.completed(blob);
         }
     }
 

@@ -45,7 +45,7 @@ impl Core {
             "size" => Some(size.to_string()),
             "refs" => Some(names.to_string()),
             "residency" => {
-                let local = matches!(self.source.open_local(digest, size), Ok(Some(_)));
+                let local = self.source.is_local(digest, size);
                 Some(if local { "local" } else { "lazy" }.to_owned())
             }
             _ => None,

@@ -165,7 +165,8 @@ impl Shared {
                 let (woken, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
                 state = woken;
                 state.idle -= 1;
-                if waited.timed_out() && Self::next(&mut state).is_none() {
+                let nothing = state.complete.is_empty() && state.soon.is_empty() && state.files.is_empty();
+                if waited.timed_out() && nothing {
                     state.threads -= 1;
                     return;
                 }
@@ -203,6 +204,10 @@ impl Shared {
                         log::info!("{} is not fetched whole: {e}", file.digest);
                         false
                     });
+                // One whose sealing failed, on a disk that was full.
+                if !more && file.unsealed() {
+                    self.work_on(Work::Seal(Arc::clone(&file)));
+                }
                 if !more {
                     let mut state = lock(&self.state);
                     // Where it failed, the next one who reads it has it tried again.

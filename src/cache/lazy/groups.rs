@@ -118,9 +118,10 @@ impl Groups {
         self.found.has(group)
     }
 
-    /// What to do for a run: the first missing part of it that nobody brings, at most `most` groups of it, is claimed.
-    pub(super) fn claim(&mut self, groups: &Range<u64>, most: u64) -> Claim {
-        let free = |g: &u64| !self.verified.has(*g) && !self.flying.has(*g);
+    /// What to do for a run: the first missing part of it that nobody brings, and that the caller has not otherwise, is claimed, at most
+    /// `most` groups of it.
+    pub(super) fn claim(&mut self, groups: &Range<u64>, most: u64, has: impl Fn(u64) -> bool) -> Claim {
+        let free = |g: &u64| !self.verified.has(*g) && !self.flying.has(*g) && !has(*g);
         let Some(start) = groups.clone().find(free) else {
             return if self.have(groups) { Claim::Here } else { Claim::Wait };
         };
@@ -178,23 +179,23 @@ mod tests {
         assert_eq!(groups.of(GROUP - 1, 2), 0..2);
         assert_eq!(groups.of(10 * GROUP, 100), 10..11);
         assert_eq!(groups.of(11 * GROUP, 100), 11..11);
-        assert_eq!(groups.claim(&(2..9), 3), Claim::Bring(2..5));
-        assert_eq!(groups.claim(&(2..9), 3), Claim::Bring(5..8));
-        assert_eq!(groups.claim(&(2..8), 3), Claim::Wait);
-        assert_eq!(groups.claim(&(0..11), 100), Claim::Bring(0..2));
+        assert_eq!(groups.claim(&(2..9), 3, |_| false), Claim::Bring(2..5));
+        assert_eq!(groups.claim(&(2..9), 3, |_| false), Claim::Bring(5..8));
+        assert_eq!(groups.claim(&(2..8), 3, |_| false), Claim::Wait);
+        assert_eq!(groups.claim(&(0..11), 100, |_| false), Claim::Bring(0..2));
         groups.land(2..4, true);
         assert!(groups.have(&(2..4)) && !groups.have(&(2..5)));
-        assert_eq!(groups.claim(&(2..4), 1), Claim::Here);
+        assert_eq!(groups.claim(&(2..4), 1, |_| false), Claim::Here);
         // What failed is claimed anew.
         groups.land(4..8, false);
-        assert_eq!(groups.claim(&(2..9), 100), Claim::Bring(4..9));
+        assert_eq!(groups.claim(&(2..9), 100, |_| false), Claim::Bring(4..9));
         assert_eq!(groups.here(), 2 * GROUP);
     }
 
     #[test]
     fn it_is_complete_when_the_last_one_landed_however_often() {
         let mut groups = Groups::new(70 * GROUP + 1);
-        assert_eq!(groups.claim(&(0..71), 1000), Claim::Bring(0..71));
+        assert_eq!(groups.claim(&(0..71), 1000, |_| false), Claim::Bring(0..71));
         groups.land(0..70, true);
         groups.land(3..9, true);
         assert!(!groups.complete());
@@ -208,16 +209,16 @@ mod tests {
     fn what_was_given_back_is_claimed_anew_and_what_is_on_its_way_is_not() {
         let mut groups = Groups::new(8 * GROUP);
         groups.find(6..7);
-        assert_eq!(groups.claim(&(0..4), 9), Claim::Bring(0..4));
+        assert_eq!(groups.claim(&(0..4), 9, |_| false), Claim::Bring(0..4));
         groups.land(0..4, true);
-        assert_eq!(groups.claim(&(4..5), 9), Claim::Bring(4..5));
+        assert_eq!(groups.claim(&(4..5), 9, |_| false), Claim::Bring(4..5));
         groups.forget();
         assert!(!groups.has(0) && !groups.was_found(6) && groups.here() == 0);
-        assert_eq!(groups.claim(&(0..8), 99), Claim::Bring(0..4));
+        assert_eq!(groups.claim(&(0..8), 99, |_| false), Claim::Bring(0..4));
         groups.land(4..5, true);
         assert_eq!(groups.here(), GROUP);
         groups.land(0..4, true);
-        assert_eq!(groups.claim(&(0..8), 99), Claim::Bring(5..8));
+        assert_eq!(groups.claim(&(0..8), 99, |_| false), Claim::Bring(5..8));
         groups.land(5..8, true);
         assert!(groups.complete());
     }
@@ -228,7 +229,7 @@ mod tests {
         groups.find(1..3);
         groups.find(3..99);
         assert!(groups.was_found(1) && groups.was_found(3) && !groups.was_found(0) && !groups.has(1));
-        assert_eq!(groups.claim(&(0..4), 9), Claim::Bring(0..4));
+        assert_eq!(groups.claim(&(0..4), 9, |_| false), Claim::Bring(0..4));
         groups.land(1..2, true);
         assert!(!groups.was_found(1) && groups.has(1));
     }

@@ -161,9 +161,18 @@ impl Cache {
             lazy.verify(tail.start, &bytes).map_err(damaged)?;
             lazy.keep(groups, &bytes);
         }
-        // Another thread may have been as fast: then there are two until one is dropped, each with a file of its own.
-        self.inner.lazy.insert(file.digest, Arc::downgrade(&lazy));
-        Ok(Some(lazy))
+        // Another thread may have been as fast: the one that has the name in `partial/` is everybody's.
+        let mut open = self.inner.lazy.entry(file.digest).or_default();
+        match open.upgrade().filter(|other| other.size == file.size && (other.named || !lazy.named)) {
+            Some(other) => {
+                drop(open);
+                Ok(Some(other))
+            }
+            None => {
+                *open = Arc::downgrade(&lazy);
+                Ok(Some(lazy))
+            }
+        }
     }
 }
 
@@ -263,7 +272,8 @@ impl LazyFile {
             }
             let run = {
                 let mut groups = lock(&self.groups);
-                match groups.claim(&claimed, limits::LAZY_RUN) {
+                // What is held could not be kept, and need not be brought again.
+                match groups.claim(&claimed, limits::LAZY_RUN, |g| held.contains_key(&g)) {
                     Claim::Here => continue,
                     Claim::Wait => {
                         drop(self.landed.wait(groups).unwrap_or_else(PoisonError::into_inner));
@@ -385,6 +395,9 @@ impl LazyFile {
                         }
                     }
                     Err(StoreError::NotFound { .. }) => {
+                        if let Some(local) = self.local(bytes)? {
+                            return Ok(local);
+                        }
                         let absent = CacheError::Absent { key: key.to_string(), checkpoint: place(&upload.manifest) };
                         failed.get_or_insert(absent);
                         break;
@@ -403,6 +416,14 @@ impl LazyFile {
             }
         }
         Err(failed.unwrap_or_else(|| self.damaged("no upload of it is named")))
+    }
+
+    /// The same bytes from the whole file, where somebody else brought that meanwhile.
+    fn local(&self, bytes: &Range<u64>) -> Result<Option<Bytes>> {
+        let Some(file) = self.cache.inner.open_complete(&self.digest, self.size)? else { return Ok(None) };
+        let mut buffer = vec![0; usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or_default()];
+        file.read_exact_at(&mut buffer, bytes.start).map_err(|e| self.unreadable(e))?;
+        Ok(self.verify(bytes.start, &buffer).is_ok().then(|| Bytes::from(buffer)))
     }
 
     /// Writes verified bytes into the file. False: they could not be.
@@ -448,7 +469,11 @@ impl LazyFile {
         let before = FileStat::of(&self.file).map_err(fail)?.blocks;
         // First: whatever comes of it, nothing is believed that may be gone.
         lock(&self.groups).forget();
-        if !process::punch_hole(&self.file, 0, self.size).map_err(fail)? {
+        if !matches!(process::punch_hole(&self.file, 0, self.size), Ok(true)) {
+            // All of it may be there still: it is verified before it is believed.
+            let mut groups = lock(&self.groups);
+            let all = groups.all();
+            groups.find(all);
             return Ok(None);
         }
         let after = FileStat::of(&self.file).map_err(fail)?.blocks;
@@ -477,7 +502,11 @@ impl LazyFile {
 
     /// Brings one claimed run of these groups, if there is one. False: nothing is left to claim.
     fn work(self: &Arc<Self>, groups: &Range<u64>, first: bool) -> Result<bool> {
-        let claim = lock(&self.groups).claim(groups, limits::LAZY_RUN);
+        if !self.cache.inner.taken.may_keep() {
+            // It would be thrown away.
+            return Ok(false);
+        }
+        let claim = lock(&self.groups).claim(groups, limits::LAZY_RUN, |_| false);
         match claim {
             Claim::Bring(run) => {
                 let mut held = BTreeMap::new();
@@ -502,6 +531,16 @@ impl LazyFile {
                 return Ok(());
             }
         }
+        // Whoever reads it next has it tried again.
+        self.seal_whole().inspect_err(|_| self.sealed.store(false, Ordering::Release))
+    }
+
+    /// Whether it is whole, and has not its name among the complete ones.
+    fn unsealed(&self) -> bool {
+        self.named && !self.sealed.load(Ordering::Acquire) && lock(&self.groups).complete()
+    }
+
+    fn seal_whole(&self) -> Result<()> {
         let inner = &self.cache.inner;
         let fail = |e| CacheError::write(&inner.path, self.digest.to_string(), self.size, e);
         let keep = if self.size <= limits::VOUCHED_ONLY { Keep::ForNow } else { Keep::Durable };

@@ -395,7 +395,7 @@ fn over_its_limit_nothing_is_fetched_behind_and_nothing_more_is_kept() {
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!((lazy.here(), table.whole.load(Ordering::SeqCst)), (GROUP, 0));
     // As if much more had been written.
-    cache.inner.taken.saw(1 << 30, 0);
+    cache.inner.taken.saw(1 << 30, 0, 0, 0);
     table.check(&lazy, G, G).unwrap();
     assert_eq!(lazy.here(), GROUP);
     // With room it is whole soon.

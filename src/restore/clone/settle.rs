@@ -26,6 +26,7 @@ use crate::lifecycle::pin::{PinRef, Unpin};
 use crate::local::dir::{Dir, Exchanged};
 use crate::local::{FileKind, clone_mark, process};
 use crate::restore::layout::{Laid, Layout};
+use crate::restore::select::task_manifest;
 use crate::types::Progress;
 
 /// What settling came to.
@@ -69,6 +70,11 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
     let _lock = session.cache.claim_clone(mark.nonce)?.ok_or_else(|| {
         Error::new(Kind::Conflict, format!("{}: another process makes or settles this clone", directory.display()))
     })?;
+    // Another cache does not know of our lock.
+    let Some(_directory) = root.try_lock()? else {
+        return Err(Error::new(Kind::Conflict, format!("{}: another process settles this clone", directory.display())));
+    };
+    session.may_write()?;
     let stat = root.stat_self()?;
     let owner = Owner::there(&stat, directory)?;
     progress.phase("plan");
@@ -79,19 +85,19 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
         return Err(Error::new(Kind::Conflict, format!("{}: {why}", directory.display())));
     }
     let subtasks: Vec<&SubtaskEntry> = checkpoint.manifest.subtasks.iter().collect();
-    // A clone of one subtask has its files at the top.
     let layouts = match subtasks_of(&mark) {
         Whole::Layout => vec![Layout::of(session, &checkpoint, &subtasks)?],
-        Whole::Top => {
-            subtasks.iter().map(|subtask| Layout::of(session, &checkpoint, &[*subtask])).collect::<Result<Vec<_>>>()?
-        }
+        Whole::Top => driver::parallel(subtasks, |subtask| {
+            let manifest = task_manifest(session, &checkpoint, subtask)?;
+            Ok::<_, Error>(Layout::database(&checkpoint, subtask, &manifest))
+        })?,
     };
     let mut laid: HashMap<&Path, Vec<&Laid>> = HashMap::new();
     for file in layouts.iter().flat_map(|layout| &layout.files) {
         laid.entry(&file.below).or_default().push(file);
     }
     let mut foreign = Vec::new();
-    let links = links(&root, Path::new(""), &laid, &mut foreign)?;
+    let links = links_of(&root, Path::new(""), &laid, &mut foreign)?;
     let bytes = links.iter().fold(0_u64, |sum, link| sum.saturating_add(link.laid.file.size));
     progress.plan(links.len() as u64, bytes);
     progress.phase("fetch");
@@ -106,6 +112,10 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
     for home in &homes {
         below(&root, home)?.sync()?;
     }
+    // A RocksDB checkpoint below it may have linked the links meanwhile.
+    foreign.clear();
+    let left = links_of(&root, Path::new(""), &laid, &mut foreign)?;
+    foreign.extend(left.into_iter().map(|link| link.laid.below.clone()));
     let mut report = SettleReport {
         linked: Amount::default(),
         copied: Amount::default(),
@@ -145,7 +155,7 @@ fn mark_of(session: &Session, root: &Dir, directory: &Path) -> Result<CloneMark>
 enum Whole {
     /// The files lie as on the mount.
     Layout,
-    /// The files of one subtask lie at the top.
+    /// The files of one subtask's database lie at the top. Which subtask it was, the links tell.
     Top,
 }
 
@@ -159,7 +169,7 @@ fn below(root: &Dir, path: &Path) -> Result<Dir> {
 }
 
 /// The links of a directory and all below it. What an earlier settle left half-made is taken away.
-fn links<'a>(
+fn links_of<'a>(
     root: &Dir,
     at: &Path,
     laid: &HashMap<&Path, Vec<&'a Laid>>,
@@ -172,7 +182,7 @@ fn links<'a>(
         if entry.name.to_str().is_some_and(|n| n.starts_with(SETTLING)) {
             dir.remove(&entry.name)?;
         } else if entry.kind == FileKind::Dir {
-            found.extend(links(root, &path, laid, foreign)?);
+            found.extend(links_of(root, &path, laid, foreign)?);
         } else if entry.kind == FileKind::Symlink {
             let Ok(target) = dir.read_link(&entry.name) else { continue };
             // `<mount>/<job>/chk-N/...`, whatever the mount's place was.
