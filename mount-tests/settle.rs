@@ -256,7 +256,8 @@ fn a_limit_smaller_than_a_database_hurts_nobody_who_has_it_open() {
         evict();
         large() == 0
     }));
-    // What was evicted is fetched again.
+    // The daemon has learned of the limit by now. What was evicted is fetched again.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(crate::tool::crate_scan(&desk.mounted_db(&chk), "default"), count);
     assert!(soon(|| large() == 0), "in parts: as a whole it does not fit");
     desk.unmount();

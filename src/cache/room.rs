@@ -158,7 +158,7 @@ impl Cache {
         self.inner.taken.limits()
     }
 
-    /// Sets what it may take, for this process and all after it. A daemon that serves it now learns of it within a minute.
+    /// Sets what it may take, for this process and all after it. A daemon that serves it now learns of it within seconds.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -213,13 +213,10 @@ impl Cache {
 }
 
 fn keep(cache: &Weak<Inner>) {
-    let mut again = ROUND;
+    let mut again = Duration::ZERO;
     while let Some(inner) = cache.upgrade() {
         let began = Instant::now();
-        match read_limits(&inner.root) {
-            Ok(limits) => *lock(&inner.taken.limits) = limits,
-            Err(e) => log::warn!("{}: its limits cannot be read ({e}), those from before hold", inner.path.display()),
-        }
+        inner.learn_limits();
         inner.tidy();
         if let Err(e) = inner.save_uses() {
             log::debug!("{e}");
@@ -234,7 +231,7 @@ fn keep(cache: &Weak<Inner>) {
         while began.elapsed() < most {
             // The cache must be able to end while we wait.
             let Some(inner) = cache.upgrade() else { return };
-            if inner.taken.wait(SOON.min(most)) {
+            if inner.taken.wait(SOON.min(most)) || inner.learn_limits() {
                 drop(inner);
                 std::thread::sleep(least.saturating_sub(began.elapsed()));
                 break;
@@ -269,6 +266,17 @@ impl Inner {
         // A disk that cannot be asked will refuse by itself.
         let free = |room: Room| room.available.saturating_add(stale) >= free_floor(limits, &room).saturating_add(bytes);
         size && self.room().map_or(true, free)
+    }
+
+    /// Takes over what another process set. Whether that is anything new.
+    fn learn_limits(&self) -> bool {
+        match read_limits(&self.root) {
+            Ok(limits) => std::mem::replace(&mut *lock(&self.taken.limits), limits) != limits,
+            Err(e) => {
+                log::debug!("{}: its limits cannot be read ({e}), those from before hold", self.path.display());
+                false
+            }
+        }
     }
 
     fn tidy(&self) {
