@@ -1,9 +1,13 @@
-"""A section of the benchmark: tables on the terminal, the same as JSON, and a chart of bars (SVG)."""
+"""A section of the benchmark: tables on the terminal, the same as JSON, and a chart of bars (SVG).
+
+usage: figures.py FILE.json...   draws the charts again
+"""
 
 import html
 import json
 import os
 import statistics
+import sys
 import time
 
 OUT = os.environ.get("BENCH_OUT")
@@ -66,13 +70,23 @@ def svg(section):
             ours = row["name"].startswith("ckptfs")
             text(LABEL - 8, y, row["name"], 'text-anchor="end"')
             parts.append(f'<rect x="{LABEL}" y="{y - 13}" width="{width:.1f}" height="16" fill="{"#1f4e79" if ours else "#b8c4d0"}"/>')
+            x = 0
             if "limit" in row and row["limit"] <= most:
                 x = LABEL + BAR * row["limit"] / most
                 parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 16}" y2="{y + 6}" stroke="#c0392b" stroke-width="1.5"/>')
-            text(LABEL + width + 6, y, f"{row['median']:.3g}")
+            text(max(LABEL + width, x) + 6, y, f"{row['median']:.3g}")
         y += 8
     y += 16
-    text(12, y, f"{', '.join(section['versions'])}; Linux {section['kernel']}; {section['day']}", 'font-size="10" fill="#666"')
-    y += 14
+    for line in ("Red: what the project promises.", ", ".join(section["versions"]), f"Linux {section['kernel']}, {section['day']}"):
+        text(12, y, line, 'font-size="10" fill="#666"')
+        y += 14
     body = "\n".join(parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" viewBox="0 0 {WIDTH} {y}" font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        with open(name) as file:
+            chart = svg(json.load(file))
+        with open(name.removesuffix(".json") + ".svg", "w") as file:
+            file.write(chart)

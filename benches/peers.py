@@ -67,7 +67,7 @@ class Juice:
 
     def __init__(self, work, endpoint):
         self.work, self.near = work, endpoint
-        self.version = version("juicefs", "version")
+        self.version = "JuiceFS " + version("juicefs", "version").split()[2]
         self.meta = "sqlite3://" + os.path.join(work, "juice.db")
 
     def store(self, directory):
@@ -105,7 +105,7 @@ class Restic:
 
     def __init__(self, work, endpoint):
         self.work, self.near = work, endpoint
-        self.version = version("restic", "version")
+        self.version = " ".join(version("restic", "version").split()[:2])
 
     def env(self, endpoint):
         return dict(os.environ, RESTIC_REPOSITORY=f"s3:{endpoint}/{BUCKET}/restic", RESTIC_PASSWORD="bench", RESTIC_CACHE_DIR=os.path.join(self.work, "restic-cache"))

@@ -4,11 +4,11 @@
 //! what is new; the same with a snapshot to a `file://` store; with one whose uploads cost nothing, which is its local part; and RocksDB's own
 //! BackupEngine, which needs no checkpoint.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -28,45 +28,66 @@ type Outcome<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const VALUE: usize = 4096;
 const TABLE_MIB: u64 = 64;
 
-/// A store that remembers which blobs it was given, and their lengths, and nothing of what is in them.
+/// Large blobs come to nothing: the store remembers their lengths only. All else it keeps, in memory.
 #[derive(Debug, Default)]
-struct Nowhere(Memory);
+struct Nowhere {
+    kept: Memory,
+    large: Mutex<BTreeMap<String, u64>>,
+}
+
+/// From this length on a blob is large: a table, no bundle.
+const LARGE: u64 = 4 << 20;
+
+impl Nowhere {
+    fn large(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.large.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Backend for Nowhere {
     fn get(&self, key: &str, max_len: u64) -> ckptfs::store::Result<Option<Bytes>> {
-        self.0.get(key, max_len)
+        self.kept.get(key, max_len)
     }
 
     fn read(&self, key: &str, range: Range<u64>, size: Option<u64>, sink: Sink<'_>) -> ckptfs::store::Result<()> {
-        self.0.read(key, range, size, sink)
+        self.kept.read(key, range, size, sink)
     }
 
     fn head(&self, key: &str) -> ckptfs::store::Result<Option<u64>> {
-        match self.0.get(key, 64)? {
-            Some(length) if key.starts_with("blobs/") => Ok(String::from_utf8_lossy(&length).trim().parse().ok()),
-            _ => self.0.head(key),
-        }
+        let large = self.large().get(key).copied();
+        large.map_or_else(|| self.kept.head(key), |length| Ok(Some(length)))
     }
 
     fn list(&self, directory: &str, after: Option<&str>, limit: usize) -> ckptfs::store::Result<Vec<RawListed>> {
-        self.0.list(directory, after, limit)
+        let mut all = self.kept.list(directory, after, limit)?;
+        let below = |key: &String| key.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+        let large = self.large();
+        let large = large.iter().filter(|(key, _)| below(key) && after.is_none_or(|after| key.as_str() > after));
+        all.extend(large.map(|(key, size)| RawListed { key: key.clone(), size: *size }));
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all.truncate(limit);
+        Ok(all)
     }
 
     fn create(&self, key: &str, body: Bytes, durable: bool) -> ckptfs::store::Result<Put> {
-        self.0.create(key, body, durable)
+        self.kept.create(key, body, durable)
     }
 
     fn replace(&self, key: &str, body: Bytes) -> ckptfs::store::Result<()> {
-        self.0.replace(key, body)
+        self.kept.replace(key, body)
     }
 
-    fn upload(&self, key: &str, _: &Digest, source: &BlobSource<'_>, sent: &Counter) -> ckptfs::store::Result<()> {
+    fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> ckptfs::store::Result<()> {
+        if source.len() < LARGE {
+            return self.kept.upload(key, digest, source, sent);
+        }
         sent.add(source.len());
-        self.0.replace(key, Bytes::from(source.len().to_string()))
+        self.large().insert(key.to_owned(), source.len());
+        Ok(())
     }
 
     fn delete(&self, keys: &[&str]) -> ckptfs::store::Result<()> {
-        self.0.delete(keys)
+        self.kept.delete(keys)
     }
 }
 
