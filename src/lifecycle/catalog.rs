@@ -100,6 +100,9 @@ enum Seen {
     Aborted,
 }
 
+/// What reading one outcome gave.
+type Read = Result<Option<Seen>, LifecycleError>;
+
 /// Reads a store's jobs and checkpoints. Outcomes never change, so each is read once in a catalog's life.
 #[derive(Debug, Clone)]
 pub struct Catalog {
@@ -193,7 +196,7 @@ impl Catalog {
         mut alive: Vec<CheckpointNumber>,
         wanted: Wanted,
         visible: impl Fn(CheckpointNumber) -> bool,
-    ) -> Result<Vec<(CheckpointNumber, Result<Option<Seen>, LifecycleError>)>, LifecycleError> {
+    ) -> Result<Vec<(CheckpointNumber, Read)>, LifecycleError> {
         match wanted {
             Wanted::All => {}
             Wanted::One(number) => alive.retain(|n| *n == number),
