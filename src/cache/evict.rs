@@ -110,9 +110,10 @@ impl Inner {
             return Ok(done);
         }
         held.files.sort_by_key(|c| (c.used, c.digest));
+        let stays = held.bytes.saturating_sub(over.bytes);
         // A file whose bytes were given back still has its inode.
         let mut unlinked = 0_u64;
-        let bytes = over.bytes.saturating_add(if over.bytes > 0 { held.bytes / 16 } else { 0 });
+        let bytes = over.bytes.saturating_add(if over.bytes > 0 { stays / 16 } else { 0 });
         for candidate in &mut held.files {
             if done.bytes >= bytes && unlinked >= over.files {
                 break;

@@ -196,12 +196,6 @@ impl Cache {
         }
     }
 
-    /// Whether so many bytes more can be had without driving out what is in use.
-    #[must_use]
-    pub fn fits(&self, bytes: u64) -> bool {
-        self.inner.fits(bytes)
-    }
-
     /// Makes room all the time from now on, by a thread that ends with the cache.
     ///
     /// # Errors

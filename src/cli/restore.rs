@@ -116,7 +116,9 @@ fn run_settle(context: &Context, session: &Session, directory: &Path) -> Result<
         text.push_str(&format!(", {} links were deleted by RocksDB meanwhile", report.deleted));
     }
     if report.settled {
-        text.push_str("; it needs neither the mount nor its pin any more");
+        text.push_str(
+            "; it needs neither the mount nor its pin any more (a database that runs on it reads what it has open through the mount until it is opened again)",
+        );
     }
     words::tell(context.quiet, &format!("{text}, {:.2} s", report.seconds));
     for link in &report.foreign {
@@ -181,7 +183,9 @@ fn run_clone(
     let pin = report.pin.key();
     words::tell(
         context.quiet,
-        &format!("pinned by {pin}, for as long as the directory is there; `ckptfs unpin` ends that"),
+        &format!(
+            "pinned by {pin}, for as long as the directory is there; `ckptfs unpin {pin}` ends that, and the clone loses what it links to"
+        ),
     );
     if context.json {
         words::json(&json!({

@@ -14,10 +14,10 @@ pub(crate) enum Size {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Most that the cache may take of its disk, as 20GiB, kept from now on by all that use it; default: no limit of its own
+    /// Most that the cache may take of its disk, as 20GiB, kept from now on by all that use it; `default` lifts it: no limit of its own
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) cache_size: Option<Size>,
-    /// What must stay free on the cache's disk, as 5GiB; default: a twentieth of it, at most 10 GiB
+    /// What must stay free on the cache's disk, as 5GiB; `default`: a twentieth of it, at most 10 GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) cache_free: Option<Size>,
 }

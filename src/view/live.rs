@@ -133,10 +133,6 @@ impl Source for Live {
         })
     }
 
-    fn fits(&self, size: u64) -> bool {
-        self.cache.fits(size)
-    }
-
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError> {
         Ok(self.cache.fetch_file(self.catalog.store(), task, file)?)
     }

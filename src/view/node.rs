@@ -185,8 +185,8 @@ pub(super) struct Blob {
     pub(super) ino: u64,
     pub(super) digest: Digest,
     pub(super) size: u64,
-    /// Whether lookups answer the local number. A file that was evicted is fetched whole by the next open; where there is no room for
-    /// that, it goes back.
+    /// Whether lookups answer the local number. Never goes back: programs such as `cp` refuse a file whose number changes between a look
+    /// and its opening. One that was evicted is fetched whole by the next open.
     pub(super) local: AtomicBool,
     pub(super) opens: AtomicU64,
     pub(super) names: Mutex<Vec<BlobName>>,

@@ -148,10 +148,6 @@ impl Core {
                     self.want_pin(&blob);
                     return Ok(Opened { content: Content::Parts(parts), hold: Hold::new(Node::Blob(blob)) });
                 }
-                if !inode::is_lazy(ino) && !self.source.fits(blob.size) && self.evicted(&blob) {
-                    // The kernel looks the name up again, and gets the number of a file that is read in parts.
-                    return Err(ViewError::Stale);
-                }
                 let file = self.fetch_blob(&blob)?;
                 Ok(self.opened(ino, Node::Blob(blob), file))
             }
@@ -251,18 +247,6 @@ impl Core {
                 self.invalidate(parent, &file);
             }
         }
-    }
-
-    /// A file that was local is not any more: lookups answer its lazy number again. False: it is open, and stays what it is.
-    fn evicted(&self, blob: &Arc<Blob>) -> bool {
-        if blob.opens.load(Ordering::SeqCst) > 0 {
-            return false;
-        }
-        blob.local.store(false, Ordering::SeqCst);
-        for (parent, file) in blob.names().iter().filter_map(|name| name.place(blob)) {
-            self.invalidate(parent, &file);
-        }
-        true
     }
 
     pub(super) fn invalidate(&self, parent: u64, name: &str) {

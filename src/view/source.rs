@@ -103,12 +103,6 @@ pub trait Source: Send + Sync + 'static {
         matches!(self.open_local(digest, size), Ok(Some(_)))
     }
 
-    /// Whether there is room to bring a whole file that nobody asked for as a whole.
-    fn fits(&self, size: u64) -> bool {
-        let _ = size;
-        true
-    }
-
     /// A file, fetched whole and verified where it is not local yet.
     ///
     /// # Errors

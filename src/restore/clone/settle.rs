@@ -46,6 +46,19 @@ pub struct SettleReport {
     pub seconds: f64,
 }
 
+impl SettleReport {
+    fn begun(begun: Instant) -> Self {
+        Self {
+            linked: Amount::default(),
+            copied: Amount::default(),
+            deleted: 0,
+            foreign: Vec::new(),
+            settled: false,
+            seconds: begun.elapsed().as_secs_f64(),
+        }
+    }
+}
+
 /// A link of the clone, and the file that it stands for.
 struct Link<'a> {
     laid: &'a Laid,
@@ -75,6 +88,13 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
         return Err(Error::new(Kind::Conflict, format!("{}: another process settles this clone", directory.display())));
     };
     session.may_write()?;
+    let mut any = Vec::new();
+    links_of(&root, Path::new(""), &HashMap::new(), &mut any)?;
+    if any.is_empty() {
+        // Settled before, perhaps long ago: its checkpoint may be gone by now.
+        driver::run(&session.store, Unpin::new(vec![PinRef::from(&mark)]))?;
+        return Ok(SettleReport { settled: true, ..SettleReport::begun(begun) });
+    }
     let stat = root.stat_self()?;
     let owner = Owner::there(&stat, directory)?;
     progress.phase("plan");
@@ -116,14 +136,7 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
     foreign.clear();
     let left = links_of(&root, Path::new(""), &laid, &mut foreign)?;
     foreign.extend(left.into_iter().map(|link| link.laid.below.clone()));
-    let mut report = SettleReport {
-        linked: Amount::default(),
-        copied: Amount::default(),
-        deleted: 0,
-        settled: foreign.is_empty(),
-        foreign,
-        seconds: 0.0,
-    };
+    let mut report = SettleReport { settled: foreign.is_empty(), foreign, ..SettleReport::begun(begun) };
     for done in done {
         match done {
             Done::Linked(bytes) => report.linked.add(bytes),
