@@ -322,7 +322,12 @@ impl FileBackend {
     /// All files below a directory, into `found`. Stops at `limit`.
     fn walk(&self, dir: &Dir, path: &str, after: Option<&str>, limit: usize, found: &mut Vec<RawListed>) -> Result<()> {
         let mut below = Vec::new();
-        for entry in dir.list()? {
+        let entries = match dir.list() {
+            // Emptied and removed since it was opened, as another sweep does with the directories of numbers that are gone. The root is not.
+            Err(e) if e.is_not_found() && !path.is_empty() => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             if found.len() >= limit {
                 return Ok(());
             }
