@@ -9,7 +9,7 @@ echo "Building; the first time it compiles RocksDB, which takes about half an ho
 cargo build --release --locked --manifest-path "$here/Cargo.toml"
 ckptfs=$target/release/ckptfs
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/ckptfs-demo.XXXXXX")
+work=$(mktemp -d --suffix=.ckptfs-demo)
 clean() {
   # The demo cleans up behind itself; this is for one that was killed.
   for mount in "$work"/*/mnt; do

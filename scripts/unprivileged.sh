@@ -11,7 +11,7 @@ fi
 # Another user may not get into our directories, so the test program moves.
 binary=$(cargo test --release --locked --no-run --test mount --message-format=json |
   sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-place=$(mktemp -d /tmp/ckptfs-nobody.XXXXXX)
+place=$(mktemp -d --tmpdir=/tmp --suffix=.ckptfs-nobody)
 trap 'rm -rf --one-file-system "$place"' EXIT
 install -d -o nobody -m 700 "$place/tmp"
 install -m 755 "$binary" "$place/mount"

@@ -4,7 +4,7 @@
 # S3_VOLUMES: how many times 64 MiB it may hold (default 30). S3_SIGNED=1: it checks signatures, without which restic does not speak to it.
 set -euo pipefail
 
-directory=$(mktemp -d "${TMPDIR:-/tmp}/ckptfs-s3.XXXXXX")
+directory=$(mktemp -d --suffix=.ckptfs-s3)
 server=
 clean() {
   if [ -n "$server" ]; then

@@ -15,7 +15,7 @@ fn lock_file(nonce: Uid) -> String {
     format!("{nonce}.lock")
 }
 
-/// Held while a clone is made or settled: what is not locked is either whole or was left by a process that died.
+/// Held while a clone is made: what is not locked is either whole or was left by a process that died.
 #[derive(Debug)]
 pub struct Making<'a> {
     cache: &'a Inner,
@@ -67,16 +67,6 @@ impl Cache {
         let lock = inner.lock(&inner.clones, &lock_file(mark.nonce))?;
         inner.note(mark, false)?;
         Ok(Making { cache: inner, nonce: mark.nonce, lock })
-    }
-
-    /// Takes a clone for a process that changes it. Nothing: another one has it.
-    ///
-    /// # Errors
-    /// When the disk refuses.
-    pub fn claim_clone(&self, nonce: Uid) -> Result<Option<Making<'_>>> {
-        let inner = &*self.inner;
-        let lock = inner.lock(&inner.clones, &lock_file(nonce))?;
-        Ok(lock.map(|lock| Making { cache: inner, nonce, lock: Some(lock) }))
     }
 
     /// All clones that were noted, in no order. A note that cannot be read is passed over, and its clone's pin stays.

@@ -9,9 +9,6 @@ use crate::limits::CACHE_RECENT_S;
 use crate::local::{Dir, FileKind, FileLock, FileStat, lease};
 use crate::types::Digest;
 
-/// Bytes of a block in a file's attributes.
-const BLOCK: u64 = 512;
-
 /// What an eviction did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Evicted {
@@ -49,7 +46,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     fn bytes(&self) -> u64 {
-        self.stat.blocks.saturating_mul(BLOCK)
+        self.stat.on_disk()
     }
 }
 

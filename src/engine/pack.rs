@@ -356,7 +356,10 @@ mod tests {
         // Most snapshots pack nothing anew at all.
         let mut sorted = costs[..300].to_vec();
         sorted.sort_unstable();
-        assert!(sorted[150] == 0 && sorted[270] <= 6 && sorted[299] < 60, "{sorted:?}");
+        assert!(sorted[150] == 0 && sorted[299] < 60, "{sorted:?}");
+        // One in twenty packs more than six times what it adds.
+        let many = costs.iter().filter(|cost| **cost > 6).count();
+        assert!((20..70).contains(&many), "{many}");
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Catalog {
                 }
                 Ok(Some(Seen::Aborted) | None) => {}
                 // One bad record, whoever wrote it, does not take the others out of sight.
-                Err(e) if matches!(e, LifecycleError::Format { .. }) || e.kind() == Kind::Damage => {
+                Err(e) if e.is_bad_record() => {
                     listing.unreadable.push((number, e.to_string()));
                 }
                 Err(e) => return Err(e),
@@ -204,13 +204,11 @@ impl Catalog {
                 let mut read = Vec::new();
                 for n in alive.into_iter().rev().filter(|n| visible(*n)) {
                     let outcome = self.outcome(job, n);
-                    let damaged =
-                        |e: &LifecycleError| matches!(e, LifecycleError::Format { .. }) || e.kind() == Kind::Damage;
                     let goes_on = match &outcome {
                         Ok(Some(Seen::Completed(..))) => false,
                         Ok(_) => true,
                         // A store that is silent is so for the next one, too.
-                        Err(e) => damaged(e),
+                        Err(e) => e.is_bad_record(),
                     };
                     read.push((n, outcome));
                     if !goes_on {

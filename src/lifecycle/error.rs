@@ -195,6 +195,12 @@ pub enum LifecycleError {
 }
 
 impl LifecycleError {
+    /// A record is there and cannot be believed: the one that it is about is lost, and the others are not.
+    #[must_use]
+    pub fn is_bad_record(&self) -> bool {
+        matches!(self, Self::Format { .. }) || self.kind() == Kind::Damage
+    }
+
     /// The coarse kind.
     #[must_use]
     pub fn kind(&self) -> Kind {

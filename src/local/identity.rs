@@ -68,6 +68,12 @@ impl From<&libc::statx> for FileStat {
 }
 
 impl FileStat {
+    /// Bytes that it takes on the disk.
+    #[must_use]
+    pub fn on_disk(&self) -> u64 {
+        self.blocks.saturating_mul(512)
+    }
+
     /// Attributes of an open file.
     ///
     /// # Errors

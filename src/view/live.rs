@@ -57,6 +57,15 @@ impl Live {
     }
 }
 
+impl Live {
+    /// Says once that a checkpoint is there and cannot be believed.
+    fn not_shown(&self, job: &Name, number: CheckpointNumber, why: &dyn std::fmt::Display) {
+        if self.said.insert((job.clone(), number)) {
+            log::error!("{job}/{number} is not shown, since its outcome cannot be believed: {why}");
+        }
+    }
+}
+
 impl From<Checkpoint> for Listed {
     fn from(c: Checkpoint) -> Self {
         Self { manifest: c.manifest, hidden: c.hidden, expired: c.expired, pinned: c.pinned }
@@ -94,9 +103,7 @@ impl Source for Live {
         self.same_store()?;
         let listed = self.catalog.job(job)?;
         for (number, why) in &listed.unreadable {
-            if self.said.insert((job.clone(), *number)) {
-                log::error!("{job}/{number} is not shown, since its outcome cannot be believed: {why}");
-            }
+            self.not_shown(job, *number, why);
         }
         let latest = listed.latest().map(|c| c.number);
         let checkpoints = listed.checkpoints.into_iter().map(|(n, c)| (n, c.into())).collect();
@@ -108,10 +115,8 @@ impl Source for Live {
         match self.catalog.checkpoint(job, number) {
             Ok(found) => Ok(Some(found.into())),
             Err(LifecycleError::NoSuchCheckpoint { .. }) => Ok(None),
-            Err(e) if e.kind() == Kind::Damage || matches!(e, LifecycleError::Format { .. }) => {
-                if self.said.insert((job.clone(), number)) {
-                    log::error!("{job}/{number} is not shown, since its outcome cannot be believed: {e}");
-                }
+            Err(e) if e.is_bad_record() => {
+                self.not_shown(job, number, &e);
                 Ok(None)
             }
             Err(e) => Err(e.into()),

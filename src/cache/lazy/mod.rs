@@ -466,7 +466,7 @@ impl LazyFile {
             return Ok(None);
         }
         let fail = |e| CacheError::io(self.cache.path(), format!("free what it has of {}", self.digest), e);
-        let before = FileStat::of(&self.file).map_err(fail)?.blocks;
+        let before = FileStat::of(&self.file).map_err(fail)?.on_disk();
         // First: whatever comes of it, nothing is believed that may be gone.
         lock(&self.groups).forget();
         if !matches!(process::punch_hole(&self.file, 0, self.size), Ok(true)) {
@@ -476,8 +476,8 @@ impl LazyFile {
             groups.find(all);
             return Ok(None);
         }
-        let after = FileStat::of(&self.file).map_err(fail)?.blocks;
-        Ok(Some(before.saturating_sub(after).saturating_mul(512)).filter(|freed| *freed > 0))
+        let after = FileStat::of(&self.file).map_err(fail)?.on_disk();
+        Ok(Some(before.saturating_sub(after)).filter(|freed| *freed > 0))
     }
 
     /// Something of it was read: it is worth having whole.

@@ -13,8 +13,6 @@ mod settle;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-pub use settle::{SettleReport, settle};
-
 use super::layout::{self, Layout};
 use super::target::Target;
 use crate::cache::Session;
@@ -25,9 +23,11 @@ use crate::error::{Error, Kind, Result};
 use crate::format::SubtaskEntry;
 use crate::lifecycle::Checkpoint;
 use crate::lifecycle::pin::PinRef;
+use crate::local::FileStat;
 use crate::local::dir::Dir;
 use crate::local::process;
 use crate::types::{Epoch, KeyParts, Name, Prefix, Progress, RecordKind};
+pub use settle::{SettleReport, settle};
 
 /// Where a clone goes.
 #[derive(Debug, Clone)]
@@ -172,8 +172,15 @@ fn epoch_of(session: &Session, job: Option<&Name>) -> Result<Epoch> {
 
 impl Owner {
     fn of(target: &Target, path: &Path) -> Result<Self> {
+        match &target.there {
+            Some(there) => Self::there(there, path),
+            None => Ok(Self { uid: process::euid(), gid: process::egid(), give: false }),
+        }
+    }
+
+    /// The owner of a directory that is there.
+    fn there(there: &FileStat, path: &Path) -> Result<Self> {
         let (us, group) = (process::euid(), process::egid());
-        let Some(there) = &target.there else { return Ok(Self { uid: us, gid: group, give: false }) };
         if us != 0 && there.uid != us {
             return Err(Error::new(
                 Kind::Permission,

@@ -24,7 +24,7 @@ use crate::format::clone::{CloneMark, SETTLING};
 use crate::lifecycle::driver;
 use crate::lifecycle::pin::{PinRef, Unpin};
 use crate::local::dir::{Dir, Exchanged};
-use crate::local::{FileKind, clone_mark, process};
+use crate::local::{FileKind, clone_mark};
 use crate::restore::layout::{Laid, Layout};
 use crate::restore::select::task_manifest;
 use crate::types::Progress;
@@ -80,17 +80,13 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
     let begun = Instant::now();
     let root = Dir::open(directory)?;
     let mark = mark_of(session, &root, directory)?;
-    let _lock = session.cache.claim_clone(mark.nonce)?.ok_or_else(|| {
-        Error::new(Kind::Conflict, format!("{}: another process makes or settles this clone", directory.display()))
-    })?;
-    // Another cache does not know of our lock.
-    let Some(_directory) = root.try_lock()? else {
+    let Some(_lock) = root.try_lock()? else {
         return Err(Error::new(Kind::Conflict, format!("{}: another process settles this clone", directory.display())));
     };
     session.may_write()?;
-    let mut any = Vec::new();
-    links_of(&root, Path::new(""), &HashMap::new(), &mut any)?;
-    if any.is_empty() {
+    let mut links = Vec::new();
+    links_of(&root, Path::new(""), &HashMap::new(), &mut links)?;
+    if links.is_empty() {
         // Settled before, perhaps long ago: its checkpoint may be gone by now.
         driver::run(&session.store, Unpin::new(vec![PinRef::from(&mark)]))?;
         return Ok(SettleReport { settled: true, ..SettleReport::begun(begun) });
@@ -105,12 +101,14 @@ pub fn settle(session: &Session, directory: &Path, progress: &dyn Progress) -> R
         return Err(Error::new(Kind::Conflict, format!("{}: {why}", directory.display())));
     }
     let subtasks: Vec<&SubtaskEntry> = checkpoint.manifest.subtasks.iter().collect();
-    let layouts = match subtasks_of(&mark) {
-        Whole::Layout => vec![Layout::of(session, &checkpoint, &subtasks)?],
-        Whole::Top => driver::parallel(subtasks, |subtask| {
+    let layouts = if mark.databases.iter().any(String::is_empty) {
+        // The files of one subtask's database lie at the top. Which subtask it was, the links tell.
+        driver::parallel(subtasks, |subtask| {
             let manifest = task_manifest(session, &checkpoint, subtask)?;
             Ok::<_, Error>(Layout::database(&checkpoint, subtask, &manifest))
-        })?,
+        })?
+    } else {
+        vec![Layout::of(session, &checkpoint, &subtasks)?]
     };
     let mut laid: HashMap<&Path, Vec<&Laid>> = HashMap::new();
     for file in layouts.iter().flat_map(|layout| &layout.files) {
@@ -163,17 +161,6 @@ fn mark_of(session: &Session, root: &Dir, directory: &Path) -> Result<CloneMark>
         return Err(Error::new(Kind::Invalid, format!("{shown}: {why}")));
     }
     Ok(mark)
-}
-
-enum Whole {
-    /// The files lie as on the mount.
-    Layout,
-    /// The files of one subtask's database lie at the top. Which subtask it was, the links tell.
-    Top,
-}
-
-fn subtasks_of(mark: &CloneMark) -> Whole {
-    if mark.databases.iter().any(String::is_empty) { Whole::Top } else { Whole::Layout }
 }
 
 /// A directory below the clone.
@@ -252,18 +239,4 @@ fn linkable_from_cache(session: &Session, laid: &Laid, home: &Dir, owner: Owner)
         Err(e) => return Err(e.into()),
     };
     linkable(&file, home, owner, &mut Some(true))
-}
-
-impl Owner {
-    /// The owner of a directory that is there.
-    fn there(stat: &crate::local::FileStat, path: &Path) -> Result<Self> {
-        let (us, group) = (process::euid(), process::egid());
-        if us != 0 && stat.uid != us {
-            return Err(Error::new(
-                Kind::Permission,
-                format!("{}: the directory belongs to user {}: run as that user", path.display(), stat.uid),
-            ));
-        }
-        Ok(Self { uid: stat.uid, gid: stat.gid, give: us == 0 && (stat.uid, stat.gid) != (us, group) })
-    }
 }
