@@ -167,12 +167,10 @@ fn a_clone_is_settled_by_one_at_a_time_and_links_that_were_linked_again_keep_the
     let desk = Desk::new();
     cold_clone(&desk);
     let clone = desk.path("clone");
-    let held = std::process::Command::new("flock").args(["--no-fork", clone.to_str().unwrap(), "sleep", "60"]).spawn();
-    let mut held = held.unwrap();
-    assert!(soon(|| run(&desk, "far", &["restore", "--settle", "clone"]).err.contains("another process settles")));
+    let lock = ckptfs::local::dir::Dir::open(&clone).unwrap().try_lock().unwrap().unwrap();
+    run(&desk, "far", &["restore", "--settle", "clone"]).fails(1, &["another process settles"]);
     assert_eq!(tables(&clone).symlinks, 3);
-    held.kill().unwrap();
-    held.wait().unwrap();
+    drop(lock);
     // As a RocksDB checkpoint of the clone does, within it.
     fs::create_dir(clone.join("native")).unwrap();
     let link = fs::read_dir(&clone).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_symlink()).unwrap();
