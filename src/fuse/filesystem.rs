@@ -17,7 +17,6 @@ use fuser::{
 use super::attr;
 use super::errno::errno;
 use super::inner::{Inner, guarded};
-use super::notify::Note;
 
 /// Requests that may be under way at once for read-ahead and the like; the kernel's own default of 16 starves parallel
 /// readers.
@@ -69,7 +68,7 @@ impl Filesystem for Adapter {
     }
 
     fn destroy(&mut self) {
-        let _ = self.0.notes.send(Note::End);
+        self.0.notes.end();
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

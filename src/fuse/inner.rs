@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::attr::{self, GENERATION, Owner};
 use super::counters::Counters;
 use super::errno::{errno, is_news};
 use super::handles::{Bytes, Handles, Open, OpenDirectory, OpenFile};
-use super::notify::Note;
+use super::notify::Notes;
 use super::passthrough::{Decided, Modes};
 use super::pool::{Pool, Refuse};
 use crate::local::process::{self, Advice};
@@ -51,7 +50,7 @@ pub(super) struct Inner {
     pub(super) files: Pool,
     pub(super) handles: Handles,
     pub(super) modes: Modes<fuser::BackingId>,
-    pub(super) notes: Sender<Note>,
+    pub(super) notes: Notes,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -289,7 +288,7 @@ impl Inner {
             self.counters.hints.inc();
             process::fadvise(&backing.file, offset, u64::from(size), Advice::WillNeed);
             reply.error(Errno::EIO);
-            let _ = self.notes.send(Note::Pages(open.ino));
+            self.notes.pages(open.ino);
             return;
         }
         if let Bytes::Parts(parts) = &open.bytes {

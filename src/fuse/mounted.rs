@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use super::counters::Counters;
 use super::filesystem::Adapter;
 use super::handles::Handles;
 use super::inner::Inner;
-use super::notify::{self, Note};
+use super::notify::{self, ToTell};
 use super::passthrough::Modes;
 use super::pool::Pool;
 use crate::error::{Error, Kind, Result};
@@ -129,7 +128,7 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
     let (notes, to_tell) = notify::notes();
     let for_view = notes.clone();
     view.on_invalidation(move |i| {
-        let _ = for_view.send(Note::Name { parent: i.parent, name: i.name });
+        for_view.name(i.parent, i.name);
     });
     let inner = Inner {
         view,
@@ -160,19 +159,14 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
             Ok(Mounted(Arc::new(Guard(shared))))
         }
         Err(e) => {
-            let _ = notes.send(Note::End);
+            notes.end();
             let _ = local_mount::unmount(&shared.point, true);
             Err(failed("start the session", e))
         }
     }
 }
 
-fn start(
-    inner: Inner,
-    device: OwnedFd,
-    to_tell: Receiver<Note>,
-    counters: Arc<Counters>,
-) -> std::io::Result<Session<Adapter>> {
+fn start(inner: Inner, device: OwnedFd, to_tell: ToTell, counters: Arc<Counters>) -> std::io::Result<Session<Adapter>> {
     let mut config = Config::default();
     let cores = thread::available_parallelism().map_or(THREADS.0, std::num::NonZero::get);
     config.n_threads = Some(cores.clamp(THREADS.0, THREADS.1));

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
-use std::sync::Arc;
+use std::mem;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,19 +20,51 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Pages that read-ahead hints left behind are dropped in batches of this age: the hints come in bursts of hundreds per file.
 const BATCH: Duration = Duration::from_millis(200);
 
-/// What to forget.
-pub(super) enum Note {
-    /// A name in a directory.
+enum Note {
     Name {
-        /// The directory.
         parent: u64,
-        /// The name.
         name: String,
     },
-    /// An inode's pages.
-    Pages(u64),
+    /// There are inodes whose pages to drop.
+    Pages,
     /// The mount has ended.
     End,
+}
+
+/// Where to say what to forget.
+#[derive(Clone)]
+pub(super) struct Notes {
+    to: Sender<Note>,
+    pages: Arc<Mutex<HashSet<u64>>>,
+}
+
+impl Notes {
+    /// A name in a directory.
+    pub(super) fn name(&self, parent: u64, name: String) {
+        let _ = self.to.send(Note::Name { parent, name });
+    }
+
+    /// An inode's pages. Wakes the thread once per batch: a wake-up per hint costs a scan more than the hint.
+    pub(super) fn pages(&self, ino: u64) {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = pages.is_empty();
+        pages.insert(ino);
+        drop(pages);
+        if first {
+            let _ = self.to.send(Note::Pages);
+        }
+    }
+
+    /// The mount has ended.
+    pub(super) fn end(&self) {
+        let _ = self.to.send(Note::End);
+    }
+}
+
+/// The other end, for [`start`].
+pub(super) struct ToTell {
+    notes: Receiver<Note>,
+    pages: Arc<Mutex<HashSet<u64>>>,
 }
 
 /// What the kernel takes; tests have another one.
@@ -50,22 +83,23 @@ impl Kernel for Notifier {
     }
 }
 
-/// A channel for notes.
-pub(super) fn notes() -> (Sender<Note>, Receiver<Note>) {
-    channel()
+/// A channel for what to forget.
+pub(super) fn notes() -> (Notes, ToTell) {
+    let (to, notes) = channel();
+    let pages = Arc::default();
+    (Notes { to, pages: Arc::clone(&pages) }, ToTell { notes, pages })
 }
 
 /// Starts the thread.
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn start(notes: Receiver<Note>, kernel: impl Kernel, counters: Arc<Counters>) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("ckptfs-notify".to_owned()).spawn(move || run(&notes, &kernel, &counters))
+pub(super) fn start(to_tell: ToTell, kernel: impl Kernel, counters: Arc<Counters>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("ckptfs-notify".to_owned()).spawn(move || run(&to_tell, &kernel, &counters))
 }
 
-fn run(notes: &Receiver<Note>, kernel: &impl Kernel, counters: &Counters) {
+fn run(ToTell { notes, pages }: &ToTell, kernel: &impl Kernel, counters: &Counters) {
     let mut again: BTreeMap<Instant, Vec<(u64, String)>> = BTreeMap::new();
-    let mut pages: HashSet<u64> = HashSet::new();
     let mut flush: Option<Instant> = None;
     let told = |result: io::Result<()>| {
         counters.invalidations.inc();
@@ -82,7 +116,8 @@ fn run(notes: &Receiver<Note>, kernel: &impl Kernel, counters: &Counters) {
         }
         if flush.is_some_and(|at| at <= now) {
             flush = None;
-            for ino in pages.drain() {
+            let batch = mem::take(&mut *pages.lock().unwrap_or_else(PoisonError::into_inner));
+            for ino in batch {
                 told(kernel.forget_pages(ino));
             }
         }
@@ -100,8 +135,7 @@ fn run(notes: &Receiver<Note>, kernel: &impl Kernel, counters: &Counters) {
         };
         match note {
             Note::End => return,
-            Note::Pages(ino) => {
-                pages.insert(ino);
+            Note::Pages => {
                 flush.get_or_insert_with(|| Instant::now() + BATCH);
             }
             Note::Name { parent, name } => {
@@ -139,15 +173,17 @@ mod tests {
         let kernel = Fake::default();
         let counters = Arc::new(Counters::default());
         let thread = start(from, kernel.clone(), counters.clone()).unwrap();
-        to.send(Note::Name { parent: 3, name: "a.sst".to_owned() }).unwrap();
+        to.name(3, "a.sst".to_owned());
         for _ in 0..100 {
-            to.send(Note::Pages(9)).unwrap();
+            to.pages(9);
         }
         thread::sleep(AGAIN + Duration::from_millis(500));
-        to.send(Note::End).unwrap();
+        to.pages(10);
+        thread::sleep(2 * BATCH);
+        to.end();
         thread.join().unwrap();
         let told = kernel.0.lock().unwrap().clone();
-        assert_eq!(told, ["3/a.sst", "pages 9", "3/a.sst"]);
-        assert_eq!(counters.invalidations.get(), 3);
+        assert_eq!(told, ["3/a.sst", "pages 9", "3/a.sst", "pages 10"]);
+        assert_eq!(counters.invalidations.get(), 4);
     }
 }
