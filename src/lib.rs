@@ -10,6 +10,7 @@
 pub mod cache;
 pub mod engine;
 pub mod error;
+pub mod flink;
 pub mod format;
 pub mod fuse;
 pub mod lifecycle;
