@@ -99,6 +99,7 @@ impl Store<'_> {
             states: Vec::new(),
             properties: Default::default(),
             other_state: Default::default(),
+            origins: Default::default(),
         };
         task.place.subtask = Some((self.operator.clone(), index));
         for (blob, (name, table)) in files.iter().enumerate() {

@@ -171,6 +171,7 @@ impl Bed {
             states: Vec::new(),
             properties: BTreeMap::new(),
             other_state: BTreeMap::new(),
+            origins: BTreeMap::new(),
         };
         let object = encode(&task).unwrap();
         let manifest = Digest::of(&object);

@@ -676,6 +676,7 @@ fn manifest(place: Place, blobs: &[BlobName]) -> TaskManifest {
         states: Vec::new(),
         properties: std::collections::BTreeMap::new(),
         other_state: std::collections::BTreeMap::new(),
+        origins: std::collections::BTreeMap::new(),
     }
 }
 

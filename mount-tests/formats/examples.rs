@@ -157,6 +157,7 @@ pub fn bundle_and_task() -> (Vec<u8>, TaskManifest) {
         states: vec![serde_json::json!({"name": "counts", "kind": "value"})],
         properties: BTreeMap::from([("made-by".to_owned(), "an example".to_owned())]),
         other_state: BTreeMap::from([("channel".to_owned(), vec![FilePath::parse("raw-operator/0").unwrap()])]),
+        origins: BTreeMap::new(),
     };
     (bundle, task)
 }

@@ -62,6 +62,7 @@ pub use link::{Batch, LinkedIn};
 pub use room::CacheLimits;
 pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
+pub use stage::{Receiver, TakenIn};
 
 /// How a cache is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

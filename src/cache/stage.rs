@@ -2,7 +2,7 @@
 //! when that is the one that was promised.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 
 use super::error::{CacheError, Result};
 use super::open::FILE_MODE;
@@ -110,7 +110,37 @@ impl Inner {
     }
 }
 
+/// A file that was taken into the cache: its digest, its hash tree, and itself.
+pub type TakenIn = (Digest, Vec<u8>, File);
+
+/// Takes the bytes of a file, in order.
+pub type Receiver<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
+
 impl Cache {
+    /// Takes in a file of this size that nobody has hashed yet: `fill` brings its bytes.
+    ///
+    /// # Errors
+    /// What `fill` fails with; when it brings more or fewer bytes; when the disk refuses.
+    pub fn take_in<E: From<CacheError>>(
+        &self,
+        size: u64,
+        fill: impl FnOnce(&mut Receiver<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<TakenIn, E> {
+        let mut stage = Stage::new(&self.inner)?;
+        fill(&mut |bytes| stage.write(bytes))?;
+        let digest = stage.digest();
+        let fail = |e| CacheError::write(&self.inner.path, digest.to_string(), size, e);
+        if stage.written() != size {
+            let why = io::Error::other(format!("{} bytes came, {size} were announced", stage.written()));
+            return Err(fail(why).into());
+        }
+        let mut whole = stage.file();
+        whole.rewind().map_err(fail)?;
+        let (_, tree) = super::tree::hash_and_tree_of(whole, size).map_err(fail)?;
+        let file = stage.seal(&digest, Keep::Durable)?;
+        Ok((digest, tree, file))
+    }
+
     /// Keeps these bytes, durably.
     ///
     /// # Errors

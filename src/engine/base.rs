@@ -29,6 +29,7 @@ pub struct BaseIndex {
     manifests: Vec<Arc<TaskManifest>>,
     by_digest: HashMap<(Digest, u64), BaseFile>,
     by_path: HashMap<FilePath, BaseFile>,
+    by_origin: HashMap<(Digest, u64), BaseFile>,
     /// Uids of aborted bases, whose uploads are found by HEAD.
     pub aborted: Vec<Uid>,
     /// Blobs that are not in the store as the bases' manifests say.
@@ -44,6 +45,7 @@ impl BaseIndex {
             manifests: Vec::new(),
             by_digest: HashMap::new(),
             by_path: HashMap::new(),
+            by_origin: HashMap::new(),
             aborted: Vec::new(),
             lost: HashSet::new(),
         }
@@ -112,7 +114,8 @@ impl BaseIndex {
         lost
     }
 
-    fn add(&mut self, task: Arc<TaskManifest>) {
+    /// Knows what another subtask of the same checkpoint stored, too.
+    pub fn add(&mut self, task: Arc<TaskManifest>) {
         let manifest = self.manifests.len();
         for (file, entry) in task.files.iter().enumerate() {
             // A lost bundle is packed anew from the directory, file by file. A lost blob must be sent again whole.
@@ -124,6 +127,9 @@ impl BaseIndex {
             let at = BaseFile { manifest, file };
             self.by_digest.entry((entry.digest, entry.size)).or_insert(at);
             self.by_path.entry(entry.path.clone()).or_insert(at);
+            if let Some(origin) = task.origins.get(&entry.path) {
+                self.by_origin.entry((*origin, entry.size)).or_insert(at);
+            }
         }
         self.manifests.push(task);
     }
@@ -132,6 +138,12 @@ impl BaseIndex {
     #[must_use]
     pub fn by_digest(&self, digest: &Digest, size: u64) -> Option<BaseFile> {
         self.by_digest.get(&(*digest, size)).copied()
+    }
+
+    /// A base's file that was imported from there.
+    #[must_use]
+    pub fn by_origin(&self, origin: &Digest, size: u64) -> Option<BaseFile> {
+        self.by_origin.get(&(*origin, size)).copied()
     }
 
     /// A base's file at this path.

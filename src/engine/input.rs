@@ -8,6 +8,7 @@ use super::plan::unreadable;
 use super::scan::{Scan, ScannedFile};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FilePath, rocks};
+use crate::store::{Piece, Sources};
 
 /// State that an operator wrote: a file of the task manifest whose bytes are here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,61 @@ pub struct StateFile {
     pub bytes: Bytes,
 }
 
+/// A file of another program's checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignFile {
+    /// Its path below the subtask's directory.
+    pub path: FilePath,
+    /// Where its bytes are.
+    pub content: ForeignContent,
+    /// What the RocksDB MANIFEST says of it, for live SSTs.
+    pub sst: Option<rocks::LiveSst>,
+}
+
+/// Where the bytes of a foreign file are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForeignContent {
+    /// In a source, or in memory.
+    Piece(Piece),
+    /// They are a part of another file of the same subtask, which lies in memory by now.
+    Within {
+        /// That file's place in the list.
+        of: usize,
+        /// Where they begin in it.
+        offset: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
+}
+
+impl ForeignFile {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        match &self.content {
+            ForeignContent::Piece(piece) => piece.len(),
+            ForeignContent::Within { bytes, .. } => bytes.len() as u64,
+        }
+    }
+
+    /// Some of its bytes.
+    fn read(&self, sources: &Sources, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let bytes = match &self.content {
+            ForeignContent::Piece(Piece::There { file, offset: from, .. }) => {
+                return Ok(sources.read(&file.url, from.saturating_add(offset), length)?.to_vec());
+            }
+            ForeignContent::Piece(Piece::Here(bytes)) | ForeignContent::Within { bytes, .. } => bytes,
+        };
+        part(bytes, offset, length)
+    }
+}
+
+fn part(bytes: &Bytes, offset: u64, length: u64) -> Result<Vec<u8>> {
+    let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let part = bytes.get(at(offset)..at(offset).saturating_add(at(length)));
+    part.map(<[u8]>::to_vec).ok_or_else(|| Error::new(Kind::Other, "internal: bytes outside of a state file"))
+}
+
 /// One file of the manifest that is to be.
 #[derive(Debug, Clone, Copy)]
 pub enum Input<'a> {
@@ -25,6 +81,8 @@ pub enum Input<'a> {
     File(&'a Scan, &'a ScannedFile),
     /// It lies in memory.
     State(&'a StateFile),
+    /// It lies elsewhere.
+    Foreign(&'a Sources, &'a ForeignFile),
 }
 
 impl Input<'_> {
@@ -34,6 +92,7 @@ impl Input<'_> {
         match self {
             Self::File(_, file) => &file.path,
             Self::State(state) => &state.path,
+            Self::Foreign(_, file) => &file.path,
         }
     }
 
@@ -43,6 +102,7 @@ impl Input<'_> {
         match self {
             Self::File(_, file) => file.stat.size,
             Self::State(state) => state.bytes.len() as u64,
+            Self::Foreign(_, file) => file.size(),
         }
     }
 
@@ -52,6 +112,7 @@ impl Input<'_> {
         match self {
             Self::File(_, file) => file.sst.as_ref(),
             Self::State(_) => None,
+            Self::Foreign(_, file) => file.sst.as_ref(),
         }
     }
 
@@ -68,13 +129,8 @@ impl Input<'_> {
                 scan.open(file)?.read_exact_at(&mut bytes, offset).map_err(|e| unreadable(file, &e))?;
                 Ok(bytes)
             }
-            Self::State(state) => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                let bytes = from.checked_add(length).and_then(|to| state.bytes.get(from..to));
-                bytes
-                    .map(<[u8]>::to_vec)
-                    .ok_or_else(|| Error::new(Kind::Other, "internal: bytes outside of a state file"))
-            }
+            Self::State(state) => part(&state.bytes, offset, length as u64),
+            Self::Foreign(sources, file) => file.read(sources, offset, length as u64),
         }
     }
 }

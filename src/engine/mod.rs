@@ -9,6 +9,8 @@ pub mod base;
 pub mod budget;
 pub mod cancel;
 pub mod coordinator;
+pub mod foreign;
+mod foreign_db;
 pub mod gc;
 pub mod input;
 pub mod life;

@@ -31,6 +31,8 @@ pub enum Content {
     Blob(SentBlob),
     /// A base has its front.
     Grown(BaseFile, Digest, Rest),
+    /// Bytes of another file of the manifest, from there on.
+    Within(usize, u64, Digest),
 }
 
 /// Where a run of bytes is, before blobs have indices.
@@ -70,6 +72,7 @@ pub fn pack(session: &Session, inputs: &[Input<'_>], base: &BaseIndex, contents:
     let mut room = limits::BUNDLE_LEN;
     let mut files = Vec::with_capacity(contents.len());
     let mut tails: Vec<(usize, u64, Vec<u8>)> = Vec::new();
+    let mut parts = Vec::new();
     // A section that two files share is packed once.
     let mut placed: HashMap<Digest, (u64, u64)> = HashMap::new();
     let mut add = |builder: &mut BundleBuilder, bytes: &[u8]| {
@@ -107,6 +110,11 @@ pub fn pack(session: &Session, inputs: &[Input<'_>], base: &BaseIndex, contents:
                 }
                 draft
             }
+            Content::Within(of, offset, digest) => {
+                let size = file.size();
+                parts.push((i, of, offset));
+                Draft { size, digest, runs: Vec::new(), tree: None, tail: None }
+            }
             Content::Grown(at, digest, rest) => {
                 let mut keep = Keeper { session, base, dropped: &dropped, file, at };
                 let mut draft = keep.front(&mut builder, &mut add)?;
@@ -118,6 +126,14 @@ pub fn pack(session: &Session, inputs: &[Input<'_>], base: &BaseIndex, contents:
             }
         };
         files.push(draft);
+    }
+    for (i, of, offset) in parts {
+        let internal = || Error::new(Kind::Other, "internal: a part of a file that is not there");
+        let whole = files.get(of).ok_or_else(internal)?;
+        let runs = cut(&whole.runs, offset, files.get(i).ok_or_else(internal)?.size).ok_or_else(internal)?;
+        if let Some(draft) = files.get_mut(i) {
+            draft.runs = runs;
+        }
     }
     // Tails last: they only save requests, so they take what room is left.
     tails.sort_by_key(|(_, _, bytes)| bytes.len());
@@ -134,6 +150,25 @@ pub fn pack(session: &Session, inputs: &[Input<'_>], base: &BaseIndex, contents:
     Ok(Packed { bundle, files })
 }
 
+/// The runs that hold these bytes of a file.
+fn cut(runs: &[Run], offset: u64, length: u64) -> Option<Vec<Run>> {
+    let (mut out, mut skip, mut left) = (Vec::new(), offset, length);
+    for run in runs {
+        let (Run::In(_, from, size) | Run::New(from, size)) = *run;
+        let passed = skip.min(size);
+        let taken = left.min(size - passed);
+        if taken > 0 {
+            let from = from.checked_add(passed)?;
+            out.push(match *run {
+                Run::In(blob, ..) => Run::In(blob, from, taken),
+                Run::New(..) => Run::New(from, taken),
+            });
+        }
+        (skip, left) = (skip - passed, left - taken);
+    }
+    (left == 0).then_some(out)
+}
+
 /// How many bytes of each bundle of the bases the new manifest would need.
 fn needed_bytes(base: &BaseIndex, contents: &[Content]) -> BTreeMap<BlobName, (u64, u64)> {
     let mut needed: BTreeMap<BlobName, (u64, u64)> = BTreeMap::new();
@@ -142,7 +177,7 @@ fn needed_bytes(base: &BaseIndex, contents: &[Content]) -> BTreeMap<BlobName, (u
         let (at, front_only) = match content {
             Content::Base(at) => (*at, false),
             Content::Grown(at, ..) => (*at, true),
-            Content::Small(..) | Content::Blob(_) => continue,
+            Content::Small(..) | Content::Blob(_) | Content::Within(..) => continue,
         };
         let (Some(manifest), Some(entry)) = (base.manifest(at), base.entry(at)) else { continue };
         let extras = entry.tree.iter().chain(entry.tail.iter().map(|t| &t.extent)).filter(|_| !front_only);
@@ -227,11 +262,22 @@ impl Keeper<'_> {
         for extent in &entry.extents {
             runs.push(match self.kept(*extent)? {
                 Some(run) => run,
-                None => add(builder, &self.file.read(offset, extent.length)?),
+                None => add(builder, &self.again(offset, *extent)?),
             });
             offset += extent.length;
         }
         Ok(Draft { size: entry.size, digest: entry.digest, runs, tree: None, tail: None })
+    }
+
+    /// Bytes that are packed anew. What lies elsewhere may be gone there by now.
+    fn again(&self, offset: u64, extent: Extent) -> Result<Vec<u8>> {
+        if let (Input::Foreign(..), Some(manifest)) = (self.file, self.base.manifest(self.at)) {
+            match self.session.cache.read_extent(&self.session.store, manifest, &extent) {
+                Ok(bytes) => return Ok(bytes),
+                Err(e) => log::warn!("{} is read from where it came from: {e}", self.file.path()),
+            }
+        }
+        self.file.read(offset, extent.length)
     }
 
     /// The hash tree: from the old bundle where it can be had, else from the file.
@@ -252,6 +298,7 @@ impl Keeper<'_> {
                         computed.map_err(|e| unreadable(file, &e))?.1
                     }
                     Input::State(state) => tree::hash_and_tree(&state.bytes).1,
+                    foreign @ Input::Foreign(..) => tree::hash_and_tree(&foreign.read(0, foreign.size())?).1,
                 }
             }
         };

@@ -41,7 +41,7 @@ impl ScannedFile {
     /// Whether RocksDB never changes it once it is named by a MANIFEST.
     #[must_use]
     pub fn immutable(&self) -> bool {
-        matches!(self.kind, FileKind::Sst(_) | FileKind::BlobFile(_))
+        self.kind.is_immutable()
     }
 
     /// What its record says, where a snapshot into this store may believe it.
@@ -218,46 +218,48 @@ fn check_live(scan: &mut Scan) -> Result<()> {
     };
     let bytes = read_small(&scan.dir, &manifest.name, limits::ROCKS_MANIFEST as u64)?;
     let live = rocks::read_manifest(&bytes).map_err(|e| invalid(&path, format!("{}: {e}", manifest.name)))?;
-    scan.db_id = live.db_id;
-    let mut missing = Vec::new();
     let numbers: HashMap<FileKind, usize> = scan.files.iter().enumerate().map(|(i, f)| (f.kind, i)).collect();
     let find = |kind: FileKind| numbers.get(&kind).copied().unwrap_or(usize::MAX);
+    if let Some(sst) = live.ssts.iter().find(|sst| sst.path_id != 0) {
+        return Err(invalid(
+            &path,
+            format!(
+                "SST {} lies in another directory (db_paths): only databases in one directory can be stored",
+                sst.number
+            ),
+        ));
+    }
+    if let Some(missing) = missing(&live, |kind| scan.files.get(find(kind)).map(|f| f.stat.size)) {
+        return Err(invalid(
+            &path,
+            format!(
+                "the directory is not whole: {missing}. It is still being written or was damaged; make the RocksDB checkpoint again"
+            ),
+        ));
+    }
+    scan.db_id = live.db_id;
     for sst in live.ssts {
-        if sst.path_id != 0 {
-            return Err(invalid(
-                &path,
-                format!(
-                    "SST {} lies in another directory (db_paths): only databases in one directory can be stored",
-                    sst.number
-                ),
-            ));
-        }
-        match scan.files.get_mut(find(FileKind::Sst(sst.number))) {
-            Some(f) if f.stat.size == sst.size => f.sst = Some(sst),
-            Some(f) => missing.push(format!("{} has {} bytes instead of {}", f.name, f.stat.size, sst.size)),
-            None => missing.push(format!("{:06}.sst ({} bytes) is not there", sst.number, sst.size)),
+        if let Some(file) = scan.files.get_mut(find(FileKind::Sst(sst.number))) {
+            file.sst = Some(sst);
         }
     }
-    for blob in live.blob_files {
-        match scan.files.get(find(FileKind::BlobFile(blob.number))) {
-            Some(f) if f.stat.size == blob.size => {}
-            Some(f) => missing.push(format!("{} has {} bytes instead of {}", f.name, f.stat.size, blob.size)),
-            None => missing.push(format!("{:06}.blob is not there", blob.number)),
-        }
-    }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let more = missing.len().saturating_sub(10);
-    missing.truncate(10);
+    Ok(())
+}
+
+/// What a RocksDB MANIFEST names and a directory has not, or with another size; nothing when all is there.
+pub(super) fn missing(live: &rocks::LiveFiles, size: impl Fn(FileKind) -> Option<u64>) -> Option<String> {
+    let ssts = live.ssts.iter().map(|f| (rocks::sst_name(f.number), FileKind::Sst(f.number), f.size));
+    let blobs = live.blob_files.iter().map(|f| (rocks::blob_name(f.number), FileKind::BlobFile(f.number), f.size));
+    let wrong = ssts.chain(blobs).filter_map(|(name, kind, wanted)| match size(kind) {
+        Some(found) if found == wanted => None,
+        Some(found) => Some(format!("{name} has {found} bytes instead of {wanted}")),
+        None => Some(format!("{name} ({wanted} bytes) is not there")),
+    });
+    let mut wrong: Vec<String> = wrong.collect();
+    let more = wrong.len().saturating_sub(10);
+    wrong.truncate(10);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Err(invalid(
-        &path,
-        format!(
-            "the directory is not whole: {}{more}. It is still being written or was damaged; make the RocksDB checkpoint again",
-            missing.join(", ")
-        ),
-    ))
+    (!wrong.is_empty()).then(|| format!("{}{more}", wrong.join(", ")))
 }
 
 /// Whether the newest OPTIONS file says that the WALs lie in another directory, where this snapshot would not see them. A native

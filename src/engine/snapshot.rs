@@ -79,7 +79,7 @@ pub fn open(
     open_from(session, job, number, expected, (kind, detached), origin)
 }
 
-fn open_from(
+pub(super) fn open_from(
     session: &Session,
     job: &Name,
     number: Option<CheckpointNumber>,

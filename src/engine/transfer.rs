@@ -19,6 +19,7 @@ use super::scan::{Scan, ScannedFile, changed};
 use crate::cache::Session;
 use crate::cache::{Batch, LinkedIn, tree};
 use crate::error::{Error, Kind, Result};
+use crate::format::FilePath;
 use crate::format::rocks::{self, TailPlan};
 use crate::limits;
 use crate::local::identity;
@@ -283,7 +284,7 @@ impl<'a> Transfer<'a> {
             return Ok(Stored::Base(found));
         }
         let tail = match file.kind {
-            rocks::FileKind::Sst(_) => self.tail(file, &opened, bytes.as_deref())?,
+            rocks::FileKind::Sst(_) => tail(size, &opened, bytes.as_deref()).map_err(|e| unreadable(file, &e))?,
             _ => None,
         };
         let source = match (staged, bytes) {
@@ -311,7 +312,7 @@ impl<'a> Transfer<'a> {
             self.progress.advance(size);
             return Ok(Stored::Base(found));
         }
-        if let Some((base, prefix)) = grown_from(self.base, file, &bytes) {
+        if let Some((base, prefix)) = grown_from(self.base, &file.path, &bytes) {
             let rest = bytes.get(prefix..).unwrap_or_default().to_vec();
             let length = rest.len() as u64;
             self.progress.advance(size.saturating_sub(length));
@@ -373,33 +374,24 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    fn tail(&self, file: &ScannedFile, opened: &File, bytes: Option<&[u8]>) -> Result<Option<(u64, Vec<u8>)>> {
-        let size = file.stat.size;
-        let mut from = size.saturating_sub(limits::GROUP);
-        from -= from % limits::GROUP;
-        let read = |from: u64| -> Result<Vec<u8>> {
-            let whole = usize::try_from(from).ok().and_then(|f| bytes.and_then(|b| b.get(f..)));
-            if let Some(slice) = whole {
-                return Ok(slice.to_vec());
-            }
-            let length = usize::try_from((size - from).min(2 * limits::ROCKS_TAIL)).unwrap_or_default();
-            let mut out = vec![0; length];
-            opened.read_exact_at(&mut out, from).map_err(|e| unreadable(file, &e))?;
-            Ok(out)
-        };
-        loop {
-            let last = read(from)?;
-            match rocks::tail_start(size, &last) {
-                TailPlan::From(start) if start >= size => return Ok(None),
-                TailPlan::From(start) if start >= from => {
-                    let skip = usize::try_from(start - from).unwrap_or(usize::MAX);
-                    return Ok(last.get(skip..).map(|t| (start, t.to_vec())));
-                }
-                TailPlan::From(start) | TailPlan::NeedMore(start) if start < from => from = start,
-                // The plan asks for what it has: nothing more can be learned.
-                TailPlan::From(_) | TailPlan::NeedMore(_) => return Ok(None),
-            }
+    /// Sends a file that came from elsewhere and lies in the cache by now.
+    ///
+    /// # Errors
+    /// When it cannot be read or sent.
+    pub fn store_taken(&self, size: u64, is_sst: bool, (digest, tree, opened): (Digest, Vec<u8>, &File)) -> Result<Stored> {
+        self.check_sent()?;
+        if let Some(found) = self.base.by_digest(&digest, size) {
+            self.progress.advance(size);
+            return Ok(Stored::Base(found));
         }
+        let unreadable = |e| Error::with_source(Kind::Other, format!("cannot read {digest} in the cache: {e}"), e);
+        let tail = if is_sst { tail(size, opened, None).map_err(unreadable)? } else { None };
+        let (name, missing) = self.place(digest, size)?;
+        if missing {
+            self.upload(&name, size, Source::Local, Some(opened))?;
+        }
+        self.progress.advance(size);
+        Ok(Stored::Blob(SentBlob { name, tree, tail }))
     }
 
     /// The name of a blob, and whether it must be uploaded: an aborted attempt of this writer may have done so already.
@@ -515,13 +507,43 @@ impl<'a> Transfer<'a> {
     }
 }
 
+/// Start and bytes of a table's tail.
+fn tail(size: u64, opened: &File, bytes: Option<&[u8]>) -> std::io::Result<Option<(u64, Vec<u8>)>> {
+    let mut from = size.saturating_sub(limits::GROUP);
+    from -= from % limits::GROUP;
+    let read = |from: u64| -> std::io::Result<Vec<u8>> {
+        let whole = usize::try_from(from).ok().and_then(|f| bytes.and_then(|b| b.get(f..)));
+        if let Some(slice) = whole {
+            return Ok(slice.to_vec());
+        }
+        let length = usize::try_from((size - from).min(2 * limits::ROCKS_TAIL)).unwrap_or_default();
+        let mut out = vec![0; length];
+        opened.read_exact_at(&mut out, from)?;
+        Ok(out)
+    };
+    loop {
+        let last = read(from)?;
+        match rocks::tail_start(size, &last) {
+            TailPlan::From(start) if start >= size => return Ok(None),
+            TailPlan::From(start) if start >= from => {
+                let skip = usize::try_from(start - from).unwrap_or(usize::MAX);
+                return Ok(last.get(skip..).map(|t| (start, t.to_vec())));
+            }
+            TailPlan::From(start) | TailPlan::NeedMore(start) if start < from => from = start,
+            // The plan asks for what it has: nothing more can be learned.
+            TailPlan::From(_) | TailPlan::NeedMore(_) => return Ok(None),
+        }
+    }
+}
+
 /// Whether the base's file at the same path is a true prefix of these bytes; returns it with its length.
 #[must_use]
-pub fn grown_from(base: &BaseIndex, file: &ScannedFile, bytes: &[u8]) -> Option<(BaseFile, usize)> {
-    let at = base.by_path(&file.path)?;
+pub fn grown_from(base: &BaseIndex, path: &FilePath, bytes: &[u8]) -> Option<(BaseFile, usize)> {
+    let at = base.by_path(path)?;
     let entry = base.entry(at)?;
+    let immutable = path.rocks_file().is_some_and(|name| rocks::file_kind(name).is_immutable());
     // One extent is left for the appended bytes.
-    if file.immutable() || entry.size == 0 || entry.extents.len() >= limits::EXTENTS_PER_FILE {
+    if immutable || entry.size == 0 || entry.extents.len() >= limits::EXTENTS_PER_FILE {
         return None;
     }
     let length = usize::try_from(entry.size).ok()?;

@@ -89,7 +89,7 @@ pub(super) fn store_directory<'a>(
     })
 }
 
-fn draft(task: &Task<'_>, uid: Uid, described: Described) -> TaskManifest {
+pub(super) fn draft(task: &Task<'_>, uid: Uid, described: Described) -> TaskManifest {
     let mut place = Place::new(Role::Task, task.job, task.number.get(), uid);
     place.subtask = Some((Name::encode(task.operator), task.subtask));
     TaskManifest {
@@ -104,6 +104,7 @@ fn draft(task: &Task<'_>, uid: Uid, described: Described) -> TaskManifest {
         states: described.states,
         properties: described.properties,
         other_state: BTreeMap::new(),
+        origins: BTreeMap::new(),
     }
 }
 
@@ -301,7 +302,7 @@ fn reused_bytes(scan: &Scan, base: &BaseIndex, contents: &[Content]) -> u64 {
     let reused = scan.files.iter().zip(contents).map(|(file, content)| match content {
         Content::Base(_) => file.stat.size,
         Content::Grown(at, ..) => base.entry(*at).map_or(0, |e| e.size),
-        Content::Small(..) | Content::Blob(_) => 0,
+        Content::Small(..) | Content::Blob(_) | Content::Within(..) => 0,
     });
     reused.sum()
 }
@@ -347,7 +348,7 @@ fn contents<'s, 'a>(
             (Decision::Reuse(at), _) | (Decision::Send, Some(Stored::Base(at))) => Content::Base(at),
             (Decision::Send, Some(Stored::Blob(sent))) => Content::Blob(sent),
             (Decision::Send, Some(Stored::Grown { base, digest, rest })) => Content::Grown(base, digest, rest),
-            (Decision::Pack { bytes, digest }, _) => match super::transfer::grown_from(base, file, &bytes) {
+            (Decision::Pack { bytes, digest }, _) => match super::transfer::grown_from(base, &file.path, &bytes) {
                 Some((at, front)) => {
                     let rest = bytes.get(front..).unwrap_or_default().to_vec();
                     Content::Grown(at, digest, super::transfer::Rest::Bytes(rest))

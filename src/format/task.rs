@@ -40,6 +40,9 @@ pub struct TaskManifest {
     /// Room for channel, coordinator and master state: paths of files that hold it, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub other_state: BTreeMap<String, Vec<FilePath>>,
+    /// Where files were imported from: by path a digest of place, range and version. The same origin again need not be read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub origins: BTreeMap<FilePath, Digest>,
 }
 
 /// A blob that files of the manifest lie in.
@@ -100,7 +103,8 @@ pub struct SstInfo {
 }
 
 /// A file's path below its subtask's directory: `db/<file>`, `operator/<state>/<partition>`, `raw-keyed/<key-group>` or
-/// `raw-operator/<partition>`. Nothing else parses, so nothing a store says can leave the directory.
+/// `raw-operator/<partition>`; of an imported checkpoint also `db-<n>/<file>` (a subtask with several databases), `keyed/<key-group>`,
+/// `stream/<file>` (a stream as it was stored) and `flink/<file>`. Nothing else parses, so nothing a store says can leave the directory.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FilePath(String);
 
@@ -129,16 +133,17 @@ impl FilePath {
             t == "0" || (t.len() <= 9 && !t.starts_with('0') && !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit()))
         };
         match parts.as_slice() {
-            ["db", file] => match file_name(file) {
+            [kind, file] if is_kind_of_files(kind, number) => match file_name(file) {
                 Ok(()) => Ok(Self(text.to_owned())),
                 Err(why) => bad(why),
             },
             ["operator", state, partition] if Name::parse(state).is_ok() && number(partition) => {
                 Ok(Self(text.to_owned()))
             }
-            ["raw-keyed" | "raw-operator", n] if number(n) => Ok(Self(text.to_owned())),
+            ["raw-keyed" | "raw-operator" | "keyed", n] if number(n) => Ok(Self(text.to_owned())),
             _ => bad(
-                "only db/<file>, operator/<state>/<partition>, raw-keyed/<key-group> and raw-operator/<partition> may be",
+                "only db/<file>, operator/<state>/<partition>, raw-keyed/<key-group>, raw-operator/<partition>, db-<n>/<file>, \
+                 keyed/<key-group>, stream/<file> and flink/<file> may be",
             ),
         }
     }
@@ -154,6 +159,17 @@ impl FilePath {
     pub fn db_file(&self) -> Option<&str> {
         self.0.strip_prefix("db/")
     }
+
+    /// The name of a file of any RocksDB directory of the subtask, if it is one.
+    #[must_use]
+    pub fn rocks_file(&self) -> Option<&str> {
+        let (kind, file) = self.0.split_once('/')?;
+        (kind == "db" || kind.starts_with("db-")).then_some(file)
+    }
+}
+
+fn is_kind_of_files(kind: &str, number: impl Fn(&str) -> bool) -> bool {
+    matches!(kind, "db" | "stream" | "flink") || kind.strip_prefix("db-").is_some_and(|n| n != "0" && number(n))
 }
 
 /// Whether a name may stand in a RocksDB directory that is stored.
@@ -321,6 +337,9 @@ impl TaskManifest {
         }
         if self.properties.iter().any(|(k, v)| k.len() > limits::PROPERTY_LEN || v.len() > limits::PROPERTY_LEN) {
             return Err("a property is too long".to_owned());
+        }
+        if let Some(path) = self.origins.keys().find(|path| self.file(path.as_str()).is_none()) {
+            return Err(format!("it knows where {path} is from, which it has not"));
         }
         if let Some(range) = self.key_groups {
             KeyGroupRange::new(range.first, range.last).map_err(|e| e.to_string())?;

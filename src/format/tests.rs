@@ -401,6 +401,7 @@ fn any_task() -> impl Strategy<Value = TaskManifest> {
                 states: vec![json!({"s": [1, null]})],
                 properties: BTreeMap::from([("k".to_owned(), "v\u{1F980}\n".to_owned())]),
                 other_state: BTreeMap::new(),
+                origins: BTreeMap::new(),
             }
         },
     )

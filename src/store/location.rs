@@ -7,7 +7,7 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 use url::Url;
 
 use super::backend::Backend;
@@ -118,19 +118,11 @@ impl Location {
                         open(Arc::clone(&store) as _, store as _).with_bucket(bucket)
                     }
                     Cloud::Google => {
-                        let builder = GoogleCloudStorageBuilder::from_env()
-                            .with_url(url.as_str())
-                            .with_config(GoogleConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
-                            .with_retry(retry(options));
-                        let store = Arc::new(builder.build().map_err(fail)?);
+                        let store = Arc::new(google(url, options).build().map_err(fail)?);
                         open(Arc::clone(&store) as _, store as _)
                     }
                     Cloud::Azure => {
-                        let builder = MicrosoftAzureBuilder::from_env()
-                            .with_url(url.as_str())
-                            .with_config(AzureConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
-                            .with_retry(retry(options));
-                        let store = Arc::new(builder.build().map_err(fail)?);
+                        let store = Arc::new(azure(url, options).build().map_err(fail)?);
                         open(Arc::clone(&store) as _, store as _)
                     }
                 };
@@ -138,6 +130,33 @@ impl Location {
             }
         }
     }
+
+    /// The bucket alone, to read what is not ours.
+    pub(super) fn bucket(&self, options: &StoreOptions) -> Result<Arc<dyn ObjectStore>> {
+        let fail = |e: object_store::Error| invalid(&self.shown, format!("it cannot be opened: {}", explain(&e)));
+        match &self.place {
+            Place::Directory(_) => Err(invalid(&self.shown, "it is a directory, not a bucket")),
+            Place::Bucket(Cloud::S3, url, _) => {
+                Ok(Arc::new(s3(url.as_str(), &self.shown, options)?.build().map_err(fail)?))
+            }
+            Place::Bucket(Cloud::Google, url, _) => Ok(Arc::new(google(url, options).build().map_err(fail)?)),
+            Place::Bucket(Cloud::Azure, url, _) => Ok(Arc::new(azure(url, options).build().map_err(fail)?)),
+        }
+    }
+}
+
+fn google(url: &Url, options: &StoreOptions) -> GoogleCloudStorageBuilder {
+    GoogleCloudStorageBuilder::from_env()
+        .with_url(url.as_str())
+        .with_config(GoogleConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
+        .with_retry(retry(options))
+}
+
+fn azure(url: &Url, options: &StoreOptions) -> MicrosoftAzureBuilder {
+    MicrosoftAzureBuilder::from_env()
+        .with_url(url.as_str())
+        .with_config(AzureConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
+        .with_retry(retry(options))
 }
 
 /// The client's own timeout covers a whole transfer, however large: ours, which know the size, stand in for it.

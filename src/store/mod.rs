@@ -17,6 +17,7 @@ mod request;
 mod runtime;
 mod settings;
 mod signed;
+pub mod source;
 mod text;
 mod transfer;
 mod xml;
@@ -34,6 +35,7 @@ pub use backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink, St
 pub use bucket::{Asked, BucketRules, LifecycleRule};
 pub use error::{Result, StoreError};
 pub use options::StoreOptions;
+pub use source::{Piece, SourceFile, SourceListing, SourceUrl, Sources};
 pub use transfer::StagedBlob;
 
 use crate::metrics::Counter;

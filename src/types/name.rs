@@ -24,6 +24,9 @@ pub struct NameError {
 /// Names with a meaning of their own on the mount.
 const RESERVED: [&str; 3] = ["latest", "manifest.json", "flink"];
 
+/// The operator of an imported checkpoint that holds what belongs to no other. [`Name::encode`] never makes it.
+const FLINK: &str = "flink";
+
 fn plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')
 }
@@ -48,6 +51,18 @@ impl Name {
         Self(out)
     }
 
+    /// The operator of an imported Flink checkpoint that holds what belongs to no other one. No display name encodes to it.
+    #[must_use]
+    pub fn flink() -> Self {
+        Self(FLINK.to_owned())
+    }
+
+    /// Whether it is [`Name::flink`].
+    #[must_use]
+    pub fn is_flink(&self) -> bool {
+        self.0 == FLINK
+    }
+
     /// Takes a name that is encoded already.
     ///
     /// # Errors
@@ -63,8 +78,8 @@ impl Name {
         if text == "." || text == ".." {
             return err("it would leave its directory");
         }
-        if RESERVED.contains(&text) {
-            return err("it is reserved (latest, manifest.json and flink have a meaning of their own on the mount)");
+        if RESERVED.contains(&text) && text != FLINK {
+            return err("it is reserved (latest and manifest.json have a meaning of their own on the mount)");
         }
         if text.starts_with('-') {
             return err("it starts with a dash and would be taken for an option");
@@ -174,7 +189,6 @@ mod tests {
             "a b",
             "latest",
             "manifest.json",
-            "flink",
             "-rf",
             "%2f",
             "%2",
@@ -187,6 +201,7 @@ mod tests {
         }
         assert!(Name::parse(&"x".repeat(201)).is_err());
         assert!(Name::parse(&"x".repeat(200)).is_ok());
+        assert!(Name::parse("flink").unwrap().is_flink());
     }
 
     proptest::proptest! {

@@ -39,6 +39,7 @@ use node::{Entry, Node};
 
 const LATEST: &str = "latest";
 const MANIFEST: &str = "manifest.json";
+const FLINK: &str = "flink";
 
 /// What a name stands for may have changed: whoever remembers it should forget it.
 #[derive(Debug, Clone, PartialEq, Eq)]

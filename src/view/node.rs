@@ -100,6 +100,8 @@ pub(super) enum What {
     Operator(std::ops::Range<usize>),
     /// The task manifest of one of the checkpoint manifest's subtasks.
     Subtask(usize),
+    /// The directory that Flink restores from: the task manifest of one of the subtasks, and the files of all others.
+    Flink(usize),
     /// They were there when it was made.
     Inner,
 }

@@ -113,6 +113,7 @@ fn publish(fake: &Fake, job: &str, n: u64, files: &[(&str, &[u8])]) -> Checkpoin
         states: Vec::new(),
         properties: BTreeMap::new(),
         other_state: BTreeMap::new(),
+        origins: BTreeMap::new(),
     };
     let mut sorted = files.to_vec();
     sorted.sort_unstable();

@@ -1,7 +1,7 @@
 //! The tree below a job. It never changes, and is made when it is first touched: a checkpoint's directories from its manifest,
 //! a subtask's from its task manifest, which is fetched then.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::error::ViewError;
 use super::job::Job;
 use super::node::{Blob, BlobName, Checkpoint, Directory, Entry, Node, StateFile, Task, Text, What};
-use super::{Core, MANIFEST, inode, text};
+use super::{Core, FLINK, MANIFEST, inode, text};
 use crate::error::Kind;
 use crate::format::{CheckpointManifest, FileEntry, TaskManifest};
 use crate::types::CheckpointNumber;
@@ -25,7 +25,13 @@ fn place(index: usize) -> Result<u32, ViewError> {
 
 /// Whether a file is identified by its content on the mount.
 fn is_content(file: &FileEntry) -> bool {
-    file.path.db_file().is_some_and(|name| name.ends_with(".sst") || name.ends_with(".blob"))
+    file.path.rocks_file().is_some_and(|name| name.ends_with(".sst") || name.ends_with(".blob"))
+}
+
+/// Whether a directory of a subtask holds whole files that Flink stored; the others hold parts of them.
+fn holds_streams(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name == "stream" || name == "db" || name.starts_with("db-")
 }
 
 impl Core {
@@ -74,7 +80,7 @@ impl Core {
     pub(super) fn known_entries(&self, dir: &Directory) -> Option<Result<Arc<[Entry]>, ViewError>> {
         match (dir.entries.get(), &dir.what) {
             (Some(entries), _) => Some(Ok(entries.clone())),
-            (None, What::Subtask(_)) => None,
+            (None, What::Subtask(_) | What::Flink(_)) => None,
             (None, _) => Some(self.entries(dir)),
         }
     }
@@ -89,6 +95,7 @@ impl Core {
             What::Checkpoint => self.operators(dir)?,
             What::Operator(range) => self.subtasks(dir, range.clone())?,
             What::Subtask(at) => self.subtask(dir, *at)?,
+            What::Flink(at) => self.flink(dir, *at)?,
             What::Inner => Vec::new(),
         };
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -113,7 +120,8 @@ impl Core {
         for run in subtasks.chunk_by(|a, b| a.operator == b.operator) {
             let Some(first) = run.first() else { continue };
             let path = format!("{}/{}", dir.path, first.operator);
-            let operator = self.directory(dir.ino, &path, &dir.checkpoint, What::Operator(at..at + run.len()))?;
+            let what = if first.operator.is_flink() { What::Flink(at) } else { What::Operator(at..at + run.len()) };
+            let operator = self.directory(dir.ino, &path, &dir.checkpoint, what)?;
             out.push(Entry { name: first.operator.as_str().into(), node: Node::Directory(operator) });
             at += run.len();
         }
@@ -187,6 +195,43 @@ impl Core {
             made.entries.get_or_init(|| entries.into());
         }
         Ok(out)
+    }
+
+    /// What Flink wrote of the checkpoint as a whole, and each file that this names by its digest. Those are the files of the subtasks, under
+    /// one more name.
+    fn flink(&self, dir: &Directory, at: usize) -> Result<Vec<Entry>, ViewError> {
+        let own = self.subtask(dir, at)?;
+        let mut out = match Self::find(&own, FLINK) {
+            Ok(Node::Directory(files)) => self.entries(&files)?.to_vec(),
+            _ => return Err(damaged(&dir.path, "it has no file of its own")),
+        };
+        let Some(Node::Directory(root)) = self.inodes.get(dir.parent) else { return Err(ViewError::Stale) };
+        let mut content: BTreeMap<String, Node> = BTreeMap::new();
+        for operator in self.directories(&root)?.iter().filter(|o| o.ino != dir.ino) {
+            for subtask in self.directories(operator)? {
+                for files in self.directories(&subtask)?.iter().filter(|d| holds_streams(&d.path)) {
+                    for entry in self.entries(files)?.iter() {
+                        let digest = match &entry.node {
+                            Node::File(file) => file.digest,
+                            Node::Blob(blob) => blob.digest,
+                            _ => continue,
+                        };
+                        content.insert(digest.to_hex(), entry.node.clone());
+                    }
+                }
+            }
+        }
+        out.extend(content.into_iter().map(|(name, node)| Entry { name: name.into(), node }));
+        Ok(out)
+    }
+
+    fn directories(&self, dir: &Directory) -> Result<Vec<Arc<Directory>>, ViewError> {
+        let entries = self.entries(dir)?;
+        let below = entries.iter().filter_map(|e| match &e.node {
+            Node::Directory(directory) => Some(directory.clone()),
+            _ => None,
+        });
+        Ok(below.collect())
     }
 
     fn file(&self, dir: &str, task: &Arc<Task>, index: u32, file: &FileEntry) -> Node {

@@ -122,6 +122,7 @@ impl Snapshot {
             states: Vec::new(),
             properties: BTreeMap::new(),
             other_state: BTreeMap::new(),
+            origins: BTreeMap::new(),
         };
         Self { memory, store, uid, manifest }
     }

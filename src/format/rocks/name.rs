@@ -34,6 +34,14 @@ pub enum FileKind {
     Other,
 }
 
+impl FileKind {
+    /// Whether RocksDB never changes it once it is named by a MANIFEST.
+    #[must_use]
+    pub fn is_immutable(self) -> bool {
+        matches!(self, Self::Sst(_) | Self::BlobFile(_))
+    }
+}
+
 /// The name of table file `number`.
 #[must_use]
 pub fn sst_name(number: u64) -> String {

@@ -83,6 +83,7 @@ fn manifest(opened: &Opened, blobs: &[(BlobName, u64)]) -> TaskManifest {
         states: Vec::new(),
         properties: std::collections::BTreeMap::new(),
         other_state: std::collections::BTreeMap::new(),
+        origins: std::collections::BTreeMap::new(),
     }
 }
 

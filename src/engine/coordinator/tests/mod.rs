@@ -120,6 +120,7 @@ fn store_ack(
         states: Vec::new(),
         properties: BTreeMap::from([("sync_ms".to_owned(), "7".to_owned())]),
         other_state: BTreeMap::new(),
+        origins: BTreeMap::new(),
     };
     driver::run(store, Ack::new(manifest)?).map(drop)
 }

@@ -152,6 +152,7 @@ impl World {
             states: keyed.chain(task.states.iter().cloned()).collect(),
             properties: BTreeMap::new(),
             other_state: BTreeMap::new(),
+            origins: BTreeMap::new(),
         }
     }
 }
