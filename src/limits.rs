@@ -253,3 +253,17 @@ pub const ABORTED_REMEMBERED: usize = 128;
 /// Most partitions of one operator state in one subtask: each is a file of its own in the checkpoint, and a task manifest has room for
 /// [`FILES_PER_TASK`] files.
 pub const OPERATOR_PARTITIONS: usize = 1 << 16;
+
+// Flink's _metadata
+
+/// Largest `_metadata` of Flink in bytes: state below 20 KB lies inside it by default, for 50,000 such handles.
+pub const FLINK_METADATA_LEN: usize = 1 << 30;
+
+/// Most master states of it: one per hook, and a job has a few sources at most that have one.
+pub const FLINK_MASTER_STATES: usize = 4096;
+
+/// How deep its handles may lie in each other: Flink itself writes a changelog over a handle, and no changelog in a changelog.
+pub const FLINK_NESTING: usize = 8;
+
+/// How deep the object at its end is followed, in objects and in parents of classes: Flink's has four levels.
+pub const FLINK_JAVA_NESTING: usize = 32;
