@@ -248,6 +248,9 @@ pub const LOOKS: usize = 1000;
 /// Longest file that remembers an interrupted verification: 65 bytes for each of 16 million objects.
 pub const RESUME_LEN: u64 = 1 << 30;
 
+/// Largest stream of Flink's whose parts are shown as files: it is in memory while they are hashed.
+pub const FLINK_SHOWN_STREAM: u64 = 256 << 20;
+
 /// Aborted checkpoints whose barrier has not come that a subtask remembers one by one, as Flink does; what is older counts as aborted.
 pub const ABORTED_REMEMBERED: usize = 128;
 /// Most partitions of one operator state in one subtask: each is a file of its own in the checkpoint, and a task manifest has room for

@@ -12,6 +12,7 @@ mod exit;
 mod expire;
 mod gc;
 mod hide;
+mod import;
 mod ls;
 mod mount;
 mod open;
@@ -69,6 +70,8 @@ enum Verb {
     Umount(umount::Args),
     /// Take a RocksDB checkpoint (or a stopped database's directory) as a checkpoint of a job
     Snapshot(snapshot::Args),
+    /// Take checkpoints of another program in
+    Import(import::Args),
     /// Begin a checkpoint that several processes or hosts will acknowledge
     Open(open::Args),
     /// Store a directory as one subtask's part of an open checkpoint
@@ -184,6 +187,7 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Mount(args) => mount::run(context, &args),
         Verb::Umount(args) => umount::run(context, &args),
         Verb::Snapshot(args) => snapshot::run(context, &args),
+        Verb::Import(args) => import::run(context, &args),
         Verb::Open(args) => open::run(context, &args),
         Verb::Ack(args) => ack::run(context, &args),
         Verb::Complete(args) => complete::run(context, &args),

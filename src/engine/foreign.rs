@@ -157,9 +157,7 @@ fn content(
         return Ok(Content::Base(at));
     }
     Ok(match grown_from(base, &file.path, &bytes) {
-        Some((at, front)) => {
-            Content::Grown(at, digest, Rest::Bytes(bytes.get(front..).unwrap_or_default().to_vec()))
-        }
+        Some((at, front)) => Content::Grown(at, digest, Rest::Bytes(bytes.get(front..).unwrap_or_default().to_vec())),
         None => Content::Small(bytes.to_vec(), digest),
     })
 }
@@ -168,12 +166,9 @@ fn content(
 fn take(import: &Import<'_>, transfer: &Transfer<'_>, file: &ForeignFile, piece: &Piece) -> Result<Content> {
     let size = file.size();
     let (digest, tree, opened) = import.session.cache.take_in::<Error>(size, |receiver| match piece {
-        Piece::There { file, offset, length } => {
-            Ok(import.sources.read_into(&file.url, *offset, *length, receiver)?)
-        }
-        Piece::Here(bytes) => receiver(bytes).map_err(|e| {
-            Error::with_source(Kind::Other, format!("cannot write {} into the cache: {e}", file.path), e)
-        }),
+        Piece::There { file, offset, length } => Ok(import.sources.read_into(&file.url, *offset, *length, receiver)?),
+        Piece::Here(bytes) => receiver(bytes)
+            .map_err(|e| Error::with_source(Kind::Other, format!("cannot write {} into the cache: {e}", file.path), e)),
     })?;
     let is_sst = matches!(kind_of(file), Some(FileKind::Sst(_)));
     match transfer.store_taken(size, is_sst, (digest, tree, &opened))? {

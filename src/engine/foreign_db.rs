@@ -35,7 +35,8 @@ pub(super) fn check(sources: &Sources, files: &mut [ForeignFile]) -> Result<()> 
         let current = current.ok_or_else(|| invalid("there is no CURRENT".to_owned()))?;
         let number = rocks::parse_current(&current).map_err(|e| invalid(format!("CURRENT names no MANIFEST ({e})")))?;
         let manifest = read(FileKind::Manifest(number), limits::ROCKS_MANIFEST as u64)?;
-        let manifest = manifest.ok_or_else(|| invalid(format!("CURRENT names MANIFEST-{number:06}, which is not there")))?;
+        let manifest =
+            manifest.ok_or_else(|| invalid(format!("CURRENT names MANIFEST-{number:06}, which is not there")))?;
         let live = rocks::read_manifest(&manifest).map_err(|e| invalid(format!("MANIFEST-{number:06}: {e}")))?;
         let size = |kind: FileKind| places.get(&kind).and_then(|i| files.get(*i)).map(ForeignFile::size);
         if let Some(missing) = missing(&live, size) {

@@ -12,6 +12,7 @@ pub mod coordinator;
 pub mod foreign;
 mod foreign_db;
 pub mod gc;
+pub mod import;
 pub mod input;
 pub mod life;
 pub mod link;

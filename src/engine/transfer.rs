@@ -378,7 +378,12 @@ impl<'a> Transfer<'a> {
     ///
     /// # Errors
     /// When it cannot be read or sent.
-    pub fn store_taken(&self, size: u64, is_sst: bool, (digest, tree, opened): (Digest, Vec<u8>, &File)) -> Result<Stored> {
+    pub fn store_taken(
+        &self,
+        size: u64,
+        is_sst: bool,
+        (digest, tree, opened): (Digest, Vec<u8>, &File),
+    ) -> Result<Stored> {
         self.check_sent()?;
         if let Some(found) = self.base.by_digest(&digest, size) {
             self.progress.advance(size);

@@ -17,6 +17,7 @@ use super::location::Location;
 use super::options::StoreOptions;
 use super::runtime::runtime;
 use super::text;
+use crate::metrics::Counter;
 use crate::types::Digest;
 
 /// Most bytes of one request: what is asked for at once is in memory at once.
@@ -195,6 +196,8 @@ fn plain(path: &str) -> String {
 /// The sources that a program reads, opened when they are first named.
 #[derive(Debug, Default)]
 pub struct Sources {
+    /// Bytes that were read.
+    pub bytes_read: Counter,
     options: StoreOptions,
     buckets: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
@@ -203,7 +206,7 @@ impl Sources {
     /// With a store's options.
     #[must_use]
     pub fn new(options: StoreOptions) -> Self {
-        Self { options, buckets: Mutex::default() }
+        Self { options, ..Self::default() }
     }
 
     fn bucket(&self, url: &SourceUrl) -> Result<Arc<dyn ObjectStore>> {
@@ -287,6 +290,7 @@ impl Sources {
                 let why = format!("it ends at {} instead of {end}", at + bytes.len() as u64);
                 return Err(StoreError::Damaged { object: url.to_string(), why });
             }
+            self.bytes_read.add(piece);
             sink(&bytes).map_err(|source| StoreError::Sink { object: url.to_string(), source })?;
             at += piece;
         }

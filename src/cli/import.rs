@@ -1,0 +1,190 @@
+//! `import flink`: a checkpoint that Flink wrote becomes one of a job's.
+
+mod report;
+mod tasks;
+
+use std::collections::BTreeSet;
+
+use ckptfs::cache::Session;
+use ckptfs::engine::SnapshotReport;
+use ckptfs::engine::import::{ImportRequest, Imported, import, property};
+use ckptfs::error::{Error, Kind, Result};
+use ckptfs::flink::found::{self, Found, Read};
+use ckptfs::flink::place::{Resolver, Rewrite};
+use ckptfs::flink::plan::{self, Plan};
+use ckptfs::format::{CheckpointKind, ExpectedOperator};
+use ckptfs::store::{Piece, SourceUrl, Sources, StoreOptions};
+use ckptfs::types::{CheckpointNumber, Name};
+
+use super::Context;
+use super::exit::Exit;
+use super::words;
+
+/// The property that says which `_metadata` a checkpoint was imported from.
+pub(crate) const METADATA: &str = "flink.metadata";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum From {
+    /// A checkpoint or savepoint of Flink's, or all checkpoints of a job
+    Flink(FlinkArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct FlinkArgs {
+    /// A checkpoint (.../<job id>/chk-42), a savepoint, or the directory of a job's checkpoints (.../<job id>); any URL that a store may have
+    path: String,
+    /// The job that it becomes a checkpoint of. Default: the name of the job's directory
+    #[arg(long, value_name = "JOB", value_parser = words::job)]
+    job: Option<Name>,
+    /// Where files are that the checkpoint names by another place. A tree that was moved as a whole needs none
+    #[arg(long, value_name = "FROM=TO")]
+    rewrite: Vec<String>,
+    /// Where files are missing, take the state that is whole. Flink cannot restore from that
+    #[arg(long)]
+    partial: bool,
+    #[command(flatten)]
+    room: super::room::Args,
+}
+
+/// What an import needs throughout.
+struct Importer<'a> {
+    context: &'a Context,
+    session: Session,
+    sources: Sources,
+    rewrites: Vec<Rewrite>,
+    job: Name,
+    partial: bool,
+}
+
+/// One checkpoint that was taken in, or was there.
+struct Done {
+    number: CheckpointNumber,
+    directory: SourceUrl,
+    /// Nothing when it was there already.
+    report: Option<SnapshotReport>,
+    read: u64,
+    /// Files of the source that it names.
+    named: BTreeSet<SourceUrl>,
+    left_out: Vec<plan::Missing>,
+}
+
+pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
+    let From::Flink(args) = &args.from;
+    let rewrites = args.rewrite.iter().map(|text| Rewrite::parse(text)).collect::<Result<Vec<_>>>()?;
+    let sources = Sources::new(StoreOptions::default());
+    let directory = SourceUrl::parse(&args.path)?;
+    // Before a store is created for what is no checkpoint.
+    let found = found::look(&sources, &directory)?;
+    let (checkpoints, job_directory) = match found {
+        Found::Checkpoint(directory) => (vec![directory], None),
+        Found::Job(checkpoints) => (checkpoints.into_iter().map(|(_, url)| url).collect(), Some(directory)),
+    };
+    let Some(first) = checkpoints.first() else {
+        return Err(Error::new(
+            Kind::NotFound,
+            format!("{}: it has no completed checkpoint yet (no chk-* with a _metadata)", args.path),
+        ));
+    };
+    let reads = checkpoints.iter().map(|directory| found::read(&sources, directory)).collect::<Result<Vec<_>>>()?;
+    let job = args.job.clone().unwrap_or_else(|| default_job(first, job_directory.as_ref()));
+    let session = super::snapshot::session(context, None)?;
+    args.room.apply(&session.cache)?;
+    let importer = Importer { context, session, sources, rewrites, job, partial: args.partial };
+    let mut done = Vec::new();
+    for read in &reads {
+        done.push(importer.checkpoint(read)?);
+        if let Some(last) = done.last() {
+            report::words(context, &importer.job, last);
+        }
+    }
+    let orphans = match &job_directory {
+        Some(job) => {
+            let named = done.iter().flat_map(|d| d.named.iter().cloned()).collect();
+            Some(found::orphans(&importer.sources, job, &named)?)
+        }
+        None => None,
+    };
+    report::end(context, &importer.job, &done, orphans.as_deref())?;
+    Ok(Exit::Done)
+}
+
+/// The directory of the job's checkpoints names it; a savepoint's directory itself.
+fn default_job(checkpoint: &SourceUrl, job: Option<&SourceUrl>) -> Name {
+    let above = checkpoint.name().starts_with("chk-").then(|| checkpoint.parent()).flatten();
+    let named = job.cloned().or(above).unwrap_or_else(|| checkpoint.clone());
+    Name::encode(if named.name().is_empty() { "flink" } else { named.name() })
+}
+
+/// Whether the user owns it: Flink says so in what follows the `_metadata`'s body.
+fn kind(read: &Read) -> CheckpointKind {
+    let owned = read.metadata.properties.windows(SAVEPOINT.len()).any(|w| w == SAVEPOINT);
+    if owned { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint }
+}
+
+const SAVEPOINT: &[u8] = b"SavepointType";
+
+impl Importer<'_> {
+    fn checkpoint(&self, read: &Read) -> Result<Done> {
+        let resolver = Resolver::new(&self.sources, read.directory.clone(), &self.rewrites);
+        let mut plan = plan::plan(&read.metadata, &resolver)?;
+        let named = named(&plan);
+        let digest = read.digest.to_hex();
+        let before = self.sources.bytes_read.get();
+        let mut done = Done {
+            number: read.number,
+            directory: read.directory.clone(),
+            report: None,
+            read: 0,
+            named,
+            left_out: Vec::new(),
+        };
+        match property(&self.session, &self.job, read.number, METADATA)? {
+            Imported::From(there) if there == digest => return Ok(done),
+            Imported::No => {}
+            Imported::From(_) | Imported::Other => {
+                let (job, number) = (&self.job, read.number);
+                return Err(Error::new(
+                    Kind::Conflict,
+                    format!("{job}/{number} is another checkpoint than {}: import it as another --job", read.directory),
+                ));
+            }
+        }
+        if !plan.missing.is_empty() && !self.partial {
+            return Err(report::missing(read, &plan.missing));
+        }
+        done.left_out = plan.leave_out_what_is_broken();
+        let operators =
+            plan.operators.iter().map(|o| ExpectedOperator { operator: o.name.clone(), parallelism: o.parallelism });
+        let mut operators: Vec<_> = operators.collect();
+        operators.sort_by(|a, b| a.operator.cmp(&b.operator));
+        let request = ImportRequest { job: self.job.clone(), number: read.number, kind: kind(read), operators };
+        let bar = words::Bar::new(self.context.quiet);
+        let tasks = tasks::Tasks { importer: self, read, plan: &plan, whole: done.left_out.is_empty() };
+        let report = import(
+            (&self.session, &self.sources),
+            &request,
+            &mut |operator, subtask| tasks.task(operator, subtask),
+            |stored| tasks.last(stored),
+            &bar,
+        )?;
+        bar.finish();
+        done.report = Some(report);
+        done.read = self.sources.bytes_read.get() - before + read.length;
+        Ok(done)
+    }
+}
+
+fn named(plan: &Plan) -> BTreeSet<SourceUrl> {
+    let files = plan.operators.iter().flat_map(|o| o.tasks.values()).flat_map(|t| t.files.values());
+    let there = files.chain(plan.own.values()).filter_map(|piece| match piece {
+        Piece::There { file, .. } => Some(file.url.clone()),
+        Piece::Here(_) => None,
+    });
+    there.collect()
+}
