@@ -28,7 +28,7 @@ pub fn read(bytes: &[u8]) -> Result<CheckpointMetadata, FlinkError> {
     let checkpoint_id = input.i64()?;
     let count = input.count("master states", limits::FLINK_MASTER_STATES, 8)?;
     let master_states = (0..count).map(|_| master_state(&mut input)).collect::<Result<_, _>>()?;
-    let count = input.count("operators", limits::OPERATORS, 28)?;
+    let count = input.count("operators", limits::OPERATORS, 29)?;
     let operators = (0..count).map(|_| operator(&mut input, version)).collect::<Result<_, _>>()?;
     if version >= 4 {
         java::complete(input.clone())?;

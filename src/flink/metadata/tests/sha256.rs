@@ -11,7 +11,7 @@ fn root(prime: u32, power: u32) -> u32 {
     let (mut low, mut high) = (0_u64, 20 << 32);
     while high - low > 1 {
         let middle = (low + high) / 2;
-        // Cut to 20 binary digits of the fraction three times would lose the last ones: 36 + 3 * 32 bits fit in 128.
+        // At most 37 + 2 * 36 bits.
         let value = u128::from(middle).pow(power);
         if value <= u128::from(prime) << (32 * power) { low = middle } else { high = middle }
     }
