@@ -253,3 +253,23 @@ pub const ABORTED_REMEMBERED: usize = 128;
 /// Most partitions of one operator state in one subtask: each is a file of its own in the checkpoint, and a task manifest has room for
 /// [`FILES_PER_TASK`] files.
 pub const OPERATOR_PARTITIONS: usize = 1 << 16;
+
+// Flink's keyed state
+
+/// Deepest nesting of Flink's serializers that is read: types of jobs have a handful of levels, and reading recurses.
+pub const FLINK_NESTING: usize = 32;
+
+/// Most fields of one of Flink's tuples, rows and classes, and most constants of an enum: tuples have 25, tables some hundred columns.
+pub const FLINK_FIELDS: usize = 4096;
+
+/// Longest name of a field or of an enum's constant, in bytes: it is repeated with every value of a list.
+pub const FLINK_FIELD_NAME: usize = 256;
+
+/// Values that may be read from one of Flink's rows beyond one per byte: a field of a row that is null takes one bit.
+pub const FLINK_NULLS: usize = 1024;
+
+/// Longest of Java's big numbers in bytes, 2,466 decimal digits: turning one into text takes the square of its length.
+pub const FLINK_BIG_NUMBER: usize = 1024;
+
+/// Longest state name, and most options and serializers of a state, as far as Flink's own description may say: it has at most four.
+pub const FLINK_STATE_PROPERTIES: usize = 64;
