@@ -271,5 +271,5 @@ pub const FLINK_NULLS: usize = 1024;
 /// Longest of Java's big numbers in bytes, 2,466 decimal digits: turning one into text takes the square of its length.
 pub const FLINK_BIG_NUMBER: usize = 1024;
 
-/// Longest state name, and most options and serializers of a state, as far as Flink's own description may say: it has at most four.
+/// Most options and most serializers of one of Flink's states: it writes one and four.
 pub const FLINK_STATE_PROPERTIES: usize = 64;

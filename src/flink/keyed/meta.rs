@@ -102,8 +102,7 @@ pub enum StateKind {
 
 impl StateKind {
     /// By Flink's number.
-    const ALL: [Self; 5] =
-        [Self::KeyValue, Self::Operator, Self::Broadcast, Self::PriorityQueue, Self::KeyValueV2];
+    const ALL: [Self; 5] = [Self::KeyValue, Self::Operator, Self::Broadcast, Self::PriorityQueue, Self::KeyValueV2];
 
     /// Flink's name for it.
     #[must_use]

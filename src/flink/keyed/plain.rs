@@ -115,7 +115,6 @@ impl Decoder<'_> {
     }
 
     /// Its decimal digits, or `None` inside for null: 0 for null, 1 to 3 for the numbers 0, 1 and 10, else the length and four.
-    #[expect(clippy::option_option, reason = "the outer one is for what cannot be read, the inner one for Java's null")]
     fn big_integer(&mut self) -> Option<Option<String>> {
         Some(Some(match self.int()? {
             0 => return Some(None),
@@ -132,7 +131,7 @@ impl Decoder<'_> {
         }))
     }
 
-    #[expect(clippy::option_option, reason = "the outer one is for what cannot be read, the inner one for Java's null")]
+    /// `None` inside for null, as for the time of day.
     fn date(&mut self) -> Option<Option<String>> {
         let (year, month, day) = (self.int()?, self.byte()?, self.byte()?);
         if year == i32::MIN {
@@ -141,7 +140,6 @@ impl Decoder<'_> {
         ((1..=12).contains(&month) && (1..=31).contains(&day)).then(|| Some(format!("{year:04}-{month:02}-{day:02}")))
     }
 
-    #[expect(clippy::option_option, reason = "the outer one is for what cannot be read, the inner one for Java's null")]
     fn time(&mut self) -> Option<Option<String>> {
         let (hour, minute, second, nanos) = (self.byte()?, self.byte()?, self.byte()?, self.int()?);
         // Java's smallest byte.

@@ -172,7 +172,7 @@ impl Serializer {
         self.to_string()
     }
 
-    /// The length that Flink's serializer says of itself: `None` when it is variable.
+    /// The length that Flink's serializer says of itself: `None` when it is variable. Asked of keys and namespaces alone.
     pub(super) fn fixed(&self) -> Option<usize> {
         match self {
             Self::Plain(plain) => plain.row().and_then(|(_, _, _, fixed)| *fixed),
@@ -182,7 +182,6 @@ impl Serializer {
             }
             Self::Enum { .. } => Some(4),
             Self::Nullable { padding, .. } => (*padding > 0).then(|| padding.saturating_add(1)),
-            Self::Ttl(value) => value.fixed().filter(|length| *length > 0).map(|length| length.saturating_add(8)),
             _ => None,
         }
     }
@@ -202,7 +201,8 @@ impl fmt::Display for Serializer {
             Self::Tuple(parts) => write!(f, "Tuple<{}>", fields(parts)),
             Self::Row { fields: parts, .. } => write!(f, "Row<{}>", fields(parts)),
             Self::Pojo { class, fields } => {
-                let fields: Vec<_> = fields.iter().map(|(name, field)| format!("{}: {field}", name.escape_debug())).collect();
+                let fields: Vec<_> =
+                    fields.iter().map(|(name, field)| format!("{}: {field}", name.escape_debug())).collect();
                 write!(f, "{}{{{}}}", simple(class), fields.join(", "))
             }
             Self::Enum { class, .. } | Self::Unknown(class) => f.write_str(&simple(class)),

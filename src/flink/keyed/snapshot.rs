@@ -15,6 +15,9 @@ const PARTS_MAGIC: i32 = 1_333_245;
 /// In front of a map whose entries have their lengths.
 const FRAMED_MAGIC: i64 = 0x04f2_c69a_3d70;
 
+/// The version of a row's own part since its values begin with their kind.
+const ROW_WITH_KIND: i32 = 3;
+
 const ENUM: &str = "org.apache.flink.api.common.typeutils.base.EnumSerializer$EnumSerializerSnapshot";
 const POJO: &str = "org.apache.flink.api.java.typeutils.runtime.PojoSerializerSnapshot";
 const TTL_AWARE: &str = "org.apache.flink.runtime.state.ttl.TtlAwareSerializerSnapshot";
@@ -142,21 +145,31 @@ fn composite_of(
         _ => {}
     }
     let parts = parts(input, depth)?;
-    let boxed = |part: &Serializer| Box::new(part.clone());
-    Ok(match (composite, parts.as_slice()) {
-        (Composite::List, [element]) => Some(Serializer::List(boxed(element))),
-        (Composite::Array, [element]) => Some(Serializer::Array(boxed(element))),
-        (Composite::Map, [key, value]) => Some(Serializer::Map(boxed(key), boxed(value))),
-        (Composite::Either, [left, right]) => Some(Serializer::Either(boxed(left), boxed(right))),
-        (Composite::Nullable, [value]) => Some(Serializer::Nullable { value: boxed(value), padding }),
-        (Composite::Ttl, [Serializer::Plain(Plain::Long), value]) => Some(Serializer::Ttl(boxed(value))),
-        (Composite::Timer, [key, namespace]) => {
-            Some(Serializer::Timer { key: boxed(key), namespace: boxed(namespace) })
+    Ok(match composite {
+        Composite::List => one(parts).map(Serializer::List),
+        Composite::Array => one(parts).map(Serializer::Array),
+        Composite::Map => two(parts).map(|[key, value]| Serializer::Map(key, value)),
+        Composite::Either => two(parts).map(|[left, right]| Serializer::Either(left, right)),
+        Composite::Nullable => one(parts).map(|value| Serializer::Nullable { value, padding }),
+        Composite::Ttl => match two(parts) {
+            Some([time, value]) if *time == Serializer::Plain(Plain::Long) => Some(Serializer::Ttl(value)),
+            _ => None,
+        },
+        Composite::Timer => two(parts).map(|[key, namespace]| Serializer::Timer { key, namespace }),
+        // One without fields would write no byte for a value.
+        Composite::Tuple => (!parts.is_empty()).then_some(Serializer::Tuple(parts)),
+        Composite::Row => {
+            (!parts.is_empty()).then_some(Serializer::Row { fields: parts, with_kind: own >= ROW_WITH_KIND })
         }
-        (Composite::Tuple, [_, ..]) => Some(Serializer::Tuple(parts)),
-        (Composite::Row, [_, ..]) => Some(Serializer::Row { fields: parts, with_kind: own >= 3 }),
-        _ => None,
     })
+}
+
+fn one(parts: Vec<Serializer>) -> Option<Box<Serializer>> {
+    <[Serializer; 1]>::try_from(parts).ok().map(|[part]| Box::new(part))
+}
+
+fn two(parts: Vec<Serializer>) -> Option<[Box<Serializer>; 2]> {
+    <[Serializer; 2]>::try_from(parts).ok().map(|parts| parts.map(Box::new))
 }
 
 fn parts(input: &mut Cursor<'_>, depth: usize) -> Result<Vec<Serializer>, Stop> {
@@ -205,8 +218,10 @@ fn field(frame: Option<Cursor<'_>>, depth: usize) -> Result<Serializer, Stop> {
     }
 }
 
-/// Names, each with what is written of its value.
-fn framed<'a>(input: &mut Cursor<'a>) -> Result<Vec<(Arc<str>, Option<Cursor<'a>>)>, FlinkError> {
+/// A name, and what is written of its value.
+type Entry<'a> = (Arc<str>, Option<Cursor<'a>>);
+
+fn framed<'a>(input: &mut Cursor<'a>) -> Result<Vec<Entry<'a>>, FlinkError> {
     let here = input.clone();
     let found = input.i64()?;
     if found != FRAMED_MAGIC {
