@@ -270,3 +270,23 @@ pub const FLINK_NESTING: usize = 8;
 
 /// How deep the object at its end is followed, in objects and in parents of classes: Flink's has four levels.
 pub const FLINK_JAVA_NESTING: usize = 32;
+
+// Flink's keyed state
+
+/// Deepest nesting of Flink's serializers that is read: types of jobs have a handful of levels, and reading recurses.
+pub const FLINK_TYPE_NESTING: usize = 32;
+
+/// Most fields of one of Flink's tuples, rows and classes, and most constants of an enum: tuples have 25, tables some hundred columns.
+pub const FLINK_FIELDS: usize = 4096;
+
+/// Longest name of a field or of an enum's constant, in bytes: it is repeated with every value of a list.
+pub const FLINK_FIELD_NAME: usize = 256;
+
+/// Values that may be read from one of Flink's rows beyond one per byte: a field of a row that is null takes one bit.
+pub const FLINK_NULLS: usize = 1024;
+
+/// Longest of Java's big numbers in bytes, 2,466 decimal digits: turning one into text takes the square of its length.
+pub const FLINK_BIG_NUMBER: usize = 1024;
+
+/// Most options and most serializers of one of Flink's states: it writes one and four.
+pub const FLINK_STATE_PROPERTIES: usize = 64;

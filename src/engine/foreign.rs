@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::base::{BaseFile, BaseIndex};
 use super::cancel::Cancel;
 use super::input::{ForeignContent, ForeignFile, Input};
-use super::pack::{self, Content};
+use super::pack::{self, Content, Sparse};
 use super::transfer::{Rest, Stored, Transfer, grown_from};
 use super::upload::{self, Described, Finished, Task};
 use super::{SnapshotReport, foreign_db};
@@ -90,7 +90,7 @@ pub fn store(
     let reused = contents.iter().zip(&foreign.files).filter(|(c, _)| matches!(c, Content::Base(_)));
     let reused_bytes = reused.map(|(_, file)| file.size()).sum();
     let inputs: Vec<Input<'_>> = foreign.files.iter().map(|file| Input::Foreign(sources, file)).collect();
-    let packed = pack::pack(session, &inputs, &base, contents)?;
+    let packed = pack::pack(session, &inputs, &base, contents, Sparse::Keep)?;
     let bytes = packed.bundle.clone();
     let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
     let counts = transfer.finish()?;

@@ -35,6 +35,16 @@ pub enum Content {
     Within(usize, u64, Digest),
 }
 
+/// What becomes of bundles that little is needed of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sparse {
+    /// Those under half of whose bytes are needed are packed anew: the sweep can then free them.
+    Repack,
+    /// They are named again, as long as there are not too many. For checkpoints of a program that uploads its small files anew each
+    /// time: there nearly every bundle is half empty at the next one, and the same bytes would be stored again and again.
+    Keep,
+}
+
 /// Where a run of bytes is, before blobs have indices.
 #[derive(Debug, Clone, Copy)]
 enum Run {
@@ -66,8 +76,14 @@ pub struct Packed {
 ///
 /// # Errors
 /// When bytes that must be packed anew cannot be read.
-pub fn pack(session: &Session, inputs: &[Input<'_>], base: &BaseIndex, contents: Vec<Content>) -> Result<Packed> {
-    let dropped = dropped_bundles(base, &contents);
+pub fn pack(
+    session: &Session,
+    inputs: &[Input<'_>],
+    base: &BaseIndex,
+    contents: Vec<Content>,
+    sparse: Sparse,
+) -> Result<Packed> {
+    let dropped = dropped_bundles(base, &contents, sparse);
     let mut builder = BundleBuilder::default();
     let mut room = limits::BUNDLE_LEN;
     let mut files = Vec::with_capacity(contents.len());
@@ -194,9 +210,9 @@ fn needed_bytes(base: &BaseIndex, contents: &[Content]) -> BTreeMap<BlobName, (u
 }
 
 /// The bundles of the bases that are not named again.
-fn dropped_bundles(base: &BaseIndex, contents: &[Content]) -> HashSet<BlobName> {
+fn dropped_bundles(base: &BaseIndex, contents: &[Content], sparse: Sparse) -> HashSet<BlobName> {
     let needed = needed_bytes(base, contents);
-    let half_empty = |(bytes, length): (u64, u64)| bytes.saturating_mul(2) < length;
+    let half_empty = |(bytes, length): (u64, u64)| sparse == Sparse::Repack && bytes.saturating_mul(2) < length;
     let (mut dropped, mut kept) = (HashSet::new(), Vec::new());
     for (name, use_of) in needed {
         if half_empty(use_of) || base.lost.contains(&name) {

@@ -9,7 +9,7 @@ use super::ahead::Ahead;
 use super::base::BaseIndex;
 use super::cancel::Cancel;
 use super::input::{Input, StateFile};
-use super::pack::{self, Content, Packed};
+use super::pack::{self, Content, Packed, Sparse};
 use super::plan::{Decision, decide};
 use super::scan::Scan;
 use super::snapshot::SnapshotReport;
@@ -212,7 +212,7 @@ pub fn finish(
                 Content::Small(state.bytes.to_vec(), digest)
             });
         }
-        let packed = pack::pack(session, &inputs, &base, contents)?;
+        let packed = pack::pack(session, &inputs, &base, contents, Sparse::Repack)?;
         let bytes = packed.bundle.clone();
         let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
         Ok((packed, bundle))
@@ -282,7 +282,7 @@ fn store_files<'a>(
         let contents = contents(scope, scan, base, (&transfer, || ahead()), progress)?;
         let reused = reused_bytes(scan, base, &contents);
         progress.phase("bundle");
-        let packed = pack::pack(session, &inputs(Some(scan), &[]), base, contents)?;
+        let packed = pack::pack(session, &inputs(Some(scan), &[]), base, contents, Sparse::Repack)?;
         let lost = look.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if !lost.is_empty() {
             return Ok(Err(Lost(lost)));

@@ -1,0 +1,220 @@
+//! What Flink's own classes said of a checkpoint.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ckptfs::types::Name;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// A folder of checkpoints.
+pub struct Tree {
+    pub name: String,
+    pub root: PathBuf,
+    truth: Value,
+}
+
+/// One of them.
+pub struct Checkpoint {
+    pub directory: PathBuf,
+    pub job: String,
+    pub number: u64,
+    root: PathBuf,
+    truth: Value,
+}
+
+/// A handle of a subtask's.
+pub struct Handle {
+    /// The operator's name on the mount.
+    pub operator: String,
+    pub subtask: u64,
+    pub truth: Value,
+    keyed: bool,
+    root: PathBuf,
+}
+
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The committed trees, and all where there are more.
+pub fn trees() -> Vec<Tree> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let told = std::env::var_os("CKPTFS_FIXTURES").map(PathBuf::from);
+    let all = told.clone().unwrap_or_else(|| beside.join("../shared/fixtures")).join("flink");
+    let all = if all.is_dir() { all } else { beside.join("mount-tests/fixtures/flink-trees") };
+    assert!(told.is_none() || all.starts_with(told.unwrap()), "CKPTFS_FIXTURES has no flink/");
+    let mut out = Vec::new();
+    for entry in fs::read_dir(&all).unwrap() {
+        let folder = entry.unwrap().path();
+        let Ok(text) = fs::read(folder.join("TRUTH.json")) else { continue };
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        out.push(Tree { name, root: folder.join("tree"), truth: serde_json::from_slice(&text).unwrap() });
+    }
+    assert!(out.len() >= 4, "{} has only {} trees", all.display(), out.len());
+    out.sort_by(|a, b| a.name.cmp(&b.name));
+    out
+}
+
+pub fn bytes_below(directory: &Path) -> u64 {
+    let below = fs::read_dir(directory).unwrap().map(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() { bytes_below(&path) } else { path.metadata().unwrap().len() }
+    });
+    below.sum()
+}
+
+impl Tree {
+    /// In the order of their numbers.
+    pub fn checkpoints(&self) -> Vec<Checkpoint> {
+        let of = |truth: &Value| {
+            let metadata = self.root.join(truth["metadata"].as_str().unwrap());
+            Checkpoint {
+                directory: metadata.parent().unwrap().to_owned(),
+                job: self.name.clone(),
+                number: truth["checkpoint_id"].as_u64().unwrap(),
+                root: self.root.clone(),
+                truth: truth.clone(),
+            }
+        };
+        let mut out: Vec<Checkpoint> = self.truth["checkpoints"].as_array().unwrap().iter().map(of).collect();
+        out.sort_by_key(|c| c.number);
+        out
+    }
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+}
+
+/// Everything below a value that has a digest or is missing.
+fn files(value: &Value, out: &mut Vec<Value>) {
+    match value {
+        Value::Object(fields) => {
+            if fields.contains_key("sha256") || fields.contains_key("missing") {
+                out.push(value.clone());
+            }
+            fields.values().for_each(|v| files(v, out));
+        }
+        Value::Array(items) => items.iter().for_each(|v| files(v, out)),
+        _ => {}
+    }
+}
+
+impl Checkpoint {
+    pub fn metadata_length(&self) -> u64 {
+        self.truth["metadata_size"].as_u64().unwrap()
+    }
+
+    /// The keyed and operator handles.
+    pub fn handles(&self) -> Vec<Handle> {
+        let mut out = Vec::new();
+        for operator in list(&self.truth["operators"]) {
+            let display = text(&operator["uid"]).or_else(|| text(&operator["name"]));
+            let display = display.unwrap_or_else(|| operator["operator_id"].as_str().unwrap().to_owned());
+            for subtask in list(&operator["subtasks"]) {
+                for (kind, keyed) in [("managed_keyed", true), ("managed_operator", false)] {
+                    for truth in list(&subtask[kind]) {
+                        out.push(Handle {
+                            operator: Name::encode(&display).to_string(),
+                            subtask: subtask["subtask"].as_u64().unwrap(),
+                            truth,
+                            keyed,
+                            root: self.root.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// What is not there: operator, subtask, the name in the `_metadata`.
+    pub fn missing(&self) -> Vec<(String, u64, String)> {
+        let mut out = Vec::new();
+        for handle in self.handles() {
+            let mut all = Vec::new();
+            files(&handle.truth, &mut all);
+            for file in all.iter().filter(|f| f["missing"] == true) {
+                out.push((handle.operator.clone(), handle.subtask, file["path"].as_str().unwrap().to_owned()));
+            }
+        }
+        out
+    }
+
+    /// Bytes of the files that none of the checkpoints before has, and of the `_metadata`. CURRENT and MANIFEST are read twice: once to see
+    /// what they name.
+    pub fn new_bytes(&self, before: &[Self]) -> u64 {
+        let paths = |c: &Self| -> BTreeMap<String, (u64, bool)> {
+            let mut all = Vec::new();
+            c.handles().iter().for_each(|h| files(&h.truth, &mut all));
+            let named = all.iter().filter_map(|f| {
+                let twice = f["local_path"].as_str().is_some_and(|n| n == "CURRENT" || n.starts_with("MANIFEST"));
+                Some((f["in_tree"].as_str()?.to_owned(), (f["size"].as_u64()?, twice)))
+            });
+            named.collect()
+        };
+        let known: BTreeMap<_, _> = before.iter().flat_map(paths).collect();
+        let new = paths(self).into_iter().filter(|(path, (_, twice))| *twice || !known.contains_key(path));
+        new.map(|(_, (size, twice))| if twice { 2 * size } else { size }).sum::<u64>() + self.metadata_length()
+    }
+}
+
+impl Handle {
+    /// Path below the subtask's directory, SHA-256 and size of its files.
+    pub fn files(&self) -> Vec<(String, String, u64)> {
+        let file = |path: String, f: &Value| {
+            let size = f["read_bytes"].as_u64().or_else(|| f["size"].as_u64()).unwrap_or_else(|| panic!("{f}"));
+            (path, f["sha256"].as_str().unwrap_or_else(|| panic!("{f}")).to_owned(), size)
+        };
+        if !self.keyed {
+            let empty = self.truth["delegate"]["sha256"].is_null();
+            return if empty { Vec::new() } else { vec![file("stream/operator".to_owned(), &self.truth["delegate"])] };
+        }
+        if self.truth["meta_state_handle"].is_null() {
+            return vec![file("stream/keyed".to_owned(), &self.truth["delegate"])];
+        }
+        let mut out = vec![file("stream/meta".to_owned(), &self.truth["meta_state_handle"])];
+        for kind in ["shared_state", "private_state"] {
+            let each = list(&self.truth[kind]);
+            out.extend(each.iter().map(|f| file(format!("db/{}", f["local_path"].as_str().unwrap()), f)));
+        }
+        out
+    }
+
+    /// Path and bytes of the parts of its stream that are shown as files of their own, cut here from the file of the tree.
+    pub fn parts(&self) -> Vec<(String, Vec<u8>)> {
+        let delegate = &self.truth["delegate"];
+        let Some(in_tree) = delegate["in_tree"].as_str() else { return Vec::new() };
+        let start = usize::try_from(delegate["start"].as_u64().unwrap_or(0)).unwrap();
+        let size = usize::try_from(delegate["size"].as_u64().unwrap()).unwrap();
+        let whole = fs::read(self.root.join(in_tree)).unwrap()[start..start + size].to_vec();
+        let mut places = Vec::new();
+        if let Some(states) = self.truth["partitions"].as_object() {
+            for (state, told) in states {
+                for (n, offset) in list(&told["offsets"]).iter().enumerate() {
+                    places.push((format!("operator/{}/{n}", Name::encode(state)), offset.as_u64().unwrap()));
+                }
+            }
+        }
+        let first = self.truth["key_group_range"][0].as_u64().unwrap_or(0);
+        for (group, offset) in (first..).zip(list(&self.truth["key_group_offsets"])) {
+            if let Some(offset) = offset.as_u64().filter(|o| *o > 0) {
+                places.push((format!("keyed/{group}"), offset));
+            }
+        }
+        let end_of = |from: u64| {
+            let next = places.iter().map(|(_, o)| *o).filter(|o| *o > from).min();
+            next.map_or(whole.len(), |o| usize::try_from(o).unwrap())
+        };
+        let cut = |(path, from): &(String, u64)| {
+            (path.clone(), whole[usize::try_from(*from).unwrap()..end_of(*from)].to_vec())
+        };
+        places.iter().map(cut).collect()
+    }
+}
