@@ -84,8 +84,8 @@ pub struct KeyGroupRange {
 pub struct KeyGroupStream {
     /// The first key group.
     pub first: u32,
-    /// Where it and the following ones start in the stream. In a canonical savepoint 0 is a group without keys.
-    pub offsets: Vec<u64>,
+    /// Where it and the following ones start in the stream. A group without keys has 0 in a canonical savepoint, and -1 in raw state.
+    pub offsets: Vec<i64>,
     /// The stream.
     pub stream: StreamHandle,
 }

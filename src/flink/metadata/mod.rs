@@ -1,6 +1,6 @@
 //! Reads and writes Flink's `_metadata`: which operators a checkpoint has, and where the state of each of their subtasks lies.
 //!
-//! What was read keeps every tag and every number, so that writing it gives the same bytes. Versions 2 to 6 are Flink 1.2 to 2.3. The
+//! What was read keeps every tag and every number, so that writing it gives the same bytes. Versions 2 to 6 are Flink 1.3 to 2.3. The
 //! properties at the end are a Java object, kept as they are.
 
 mod handles;

@@ -40,7 +40,7 @@ fn version(input: &mut Cursor<'_>) -> Result<u32, FlinkError> {
     let version = input.i32()?;
     let advice = match version {
         2..=6 => return Ok(version.unsigned_abs()),
-        1 => "restore it with Flink 1.2 or a later one that still reads it, and take a savepoint there",
+        1 => "restore it with a Flink that still reads it (1.3 does), and take a savepoint there",
         7.. => "it is of a newer Flink than 2.3: take a newer ckptfs, or a savepoint with Flink 2.3",
         _ => return Err(input.damaged(format!("its format version is {version}"))),
     };

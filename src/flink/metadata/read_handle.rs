@@ -60,15 +60,15 @@ fn list<'a, T>(
     (0..count).map(|_| one(input)).collect()
 }
 
-fn offsets(input: &mut Cursor<'_>, of: &'static str, most: usize) -> Result<Vec<u64>, FlinkError> {
-    list(input, (of, most, 8), |input| input.length("an offset"))
+fn offsets(input: &mut Cursor<'_>, of: &'static str) -> Result<Vec<u64>, FlinkError> {
+    list(input, (of, usize::MAX, 8), |input| input.length("an offset"))
 }
 
-/// A size that Flink may not have known: -1.
-fn size(input: &mut Cursor<'_>) -> Result<i64, FlinkError> {
+/// A length or an offset, or -1 where Flink has none.
+fn unless_unknown(input: &mut Cursor<'_>, of: &'static str) -> Result<i64, FlinkError> {
     match input.i64()? {
-        size @ -1.. => Ok(size),
-        size => Err(input.damaged(format!("a size is {size}"))),
+        value @ -1.. => Ok(value),
+        value => Err(input.damaged(format!("{of} is {value}"))),
     }
 }
 
@@ -76,8 +76,8 @@ pub(super) fn stream(input: &mut Cursor<'_>, depth: usize) -> Result<StreamHandl
     Ok(match input.u8()? {
         tags::NULL => StreamHandle::Null,
         tags::INLINE => StreamHandle::Inline { name: text(input)?, bytes: input.bytes("inline bytes")?.to_vec() },
-        tags::FILE => StreamHandle::File { size: size(input)?, path: text(input)? },
-        tags::RELATIVE => StreamHandle::Relative { path: text(input)?, size: size(input)? },
+        tags::FILE => StreamHandle::File { size: unless_unknown(input, "a size")?, path: text(input)? },
+        tags::RELATIVE => StreamHandle::Relative { path: text(input)?, size: unless_unknown(input, "a size")? },
         tags::SEGMENT => StreamHandle::Segment {
             start: input.length("a segment's start")?,
             size: input.length("a segment's size")?,
@@ -102,7 +102,7 @@ fn scope(input: &mut Cursor<'_>) -> Result<Scope, FlinkError> {
 fn key_group_stream(input: &mut Cursor<'_>, depth: usize) -> Result<KeyGroupStream, FlinkError> {
     let depth = deeper(input, depth)?;
     let first = small(input, "key groups before a handle")?;
-    let offsets = offsets(input, "key groups", KEY_GROUPS)?;
+    let offsets = list(input, ("key groups", KEY_GROUPS, 8), |input| unless_unknown(input, "an offset"))?;
     Ok(KeyGroupStream { first, offsets, stream: stream(input, depth)? })
 }
 
@@ -184,7 +184,7 @@ pub(super) fn operator(input: &mut Cursor<'_>) -> Result<OperatorHandle, FlinkEr
         Ok(OperatorState {
             name: text(input)?,
             distribution: distribution(input)?,
-            offsets: offsets(input, "partitions of an operator state", usize::MAX)?,
+            offsets: offsets(input, "partitions of an operator state")?,
         })
     })?;
     let merging = (tag == tags::OPERATOR_MERGING).then(|| merging(input)).transpose()?;
@@ -237,7 +237,7 @@ fn plain_channel(input: &mut Cursor<'_>) -> Result<ChannelHandle, FlinkError> {
         subtask: input.i32()?,
         group: input.i32()?,
         channel: input.i32()?,
-        offsets: offsets(input, "buffers", usize::MAX)?,
+        offsets: offsets(input, "buffers")?,
         size: input.length("the size of buffers")?,
         stream: stream(input, 0)?,
     })

@@ -57,7 +57,10 @@ impl Out {
 
     fn key_group_stream(&mut self, groups: &KeyGroupStream) -> Result<(), WriteError> {
         self.u32("a key group", groups.first)?;
-        self.offsets(&groups.offsets)?;
+        self.list("the number of offsets", &groups.offsets, |out, offset| {
+            out.i64(*offset);
+            Ok(())
+        })?;
         self.stream(&groups.stream)
     }
 

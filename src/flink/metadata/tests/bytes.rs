@@ -192,7 +192,7 @@ fn version_5() {
         4960672d 00000005 0000000000000007 00000000 00000001
           0002 'op' 0000 000102030405060708090a0b0c0d0e0f 00000002 00000080 00 00000001
             00000000 00000000 00000000
-              0c 00000001 00000001 0000000000000000
+              0c 00000001 00000001 ffffffffffffffff
                  0f 0000000000000010 0000000000000020 00000001 0007 'file:/s' 0001 'l' 0002 'id'
               0a 00000000 00000040 00000001 0000000000000009 10 000000000000000a 000000000000000b 0001 'f'
               00000001 00000001 00000002 00000003 00000000 0000000000000006 00
@@ -205,7 +205,7 @@ fn version_5() {
         path: "file:/s".to_owned(),
         logical_id: "l".to_owned(),
     };
-    let state = KeyGroupStream { first: 1, offsets: vec![0], stream };
+    let state = KeyGroupStream { first: 1, offsets: vec![-1], stream };
     let files = KeyedHandle::ChangelogFiles {
         key_groups: KeyGroupRange { first: 0, count: 64 },
         streams: vec![ChangelogStream { offset: 9, stream: StreamHandle::EmptySegment }],

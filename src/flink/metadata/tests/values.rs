@@ -25,7 +25,7 @@ pub(super) fn segment(path: &str, scope: Scope) -> StreamHandle {
 }
 
 pub(super) fn by_group(stream: StreamHandle) -> KeyGroupStream {
-    KeyGroupStream { first: 3, offsets: vec![0, 77], stream }
+    KeyGroupStream { first: 3, offsets: vec![-1, 77], stream }
 }
 
 pub(super) fn local(path: &str, stream: StreamHandle) -> LocalFile {
