@@ -93,9 +93,10 @@ fn key_groups(
     length: u64,
     out: &mut Vec<PlannedPart>,
 ) -> Result<()> {
-    // In a canonical savepoint 0 stands for a group without keys: the stream begins with its description.
-    let there: Vec<(u32, u64)> =
-        (state.first..).zip(state.offsets.iter().copied()).filter(|(_, at)| *at > 0 || kind != "keyed").collect();
+    // In a canonical savepoint 0 stands for a group without keys: the stream begins with its description. In raw state -1 does.
+    let least = i64::from(kind == "keyed");
+    let there = (state.first..).zip(&state.offsets).filter(|(_, at)| **at >= least);
+    let there: Vec<(u32, u64)> = there.filter_map(|(group, at)| Some((group, u64::try_from(*at).ok()?))).collect();
     let offsets: Vec<u64> = there.iter().map(|(_, at)| *at).collect();
     for ((group, offset), length) in there.iter().zip(lengths(&offsets, length)?) {
         let path = FilePath::parse(&format!("{kind}/{group}")).map_err(impossible)?;
