@@ -2,6 +2,7 @@
 //! said of them (`TRUTH.json`). Some trees lie in `fixtures/flink-trees`; all are used where `CKPTFS_FIXTURES` or `../shared/fixtures` is.
 
 mod damaged;
+mod follow;
 
 #[cfg(feature = "rocksdb")]
 mod rows;

@@ -134,6 +134,13 @@ impl Checkpoint {
         out
     }
 
+    /// The files that it names, below the tree.
+    pub fn files(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        files(&self.truth["operators"], &mut all);
+        all.iter().filter_map(|f| f["in_tree"].as_str().map(str::to_owned)).collect()
+    }
+
     /// What is not there: operator, subtask, the name in the `_metadata`.
     pub fn missing(&self) -> Vec<(String, u64, String)> {
         let mut out = Vec::new();

@@ -1,5 +1,6 @@
 //! `import flink`: a checkpoint that Flink wrote becomes one of a job's.
 
+mod follow;
 mod report;
 mod tasks;
 
@@ -48,6 +49,12 @@ struct FlinkArgs {
     /// Where files are missing, take the state that is whole. Flink cannot restore from that
     #[arg(long)]
     partial: bool,
+    /// Take the job's checkpoints in as they complete, until the program is ended
+    #[arg(long, conflicts_with = "partial")]
+    follow: bool,
+    /// With --follow: expire all but the newest K checkpoints of the job here; `gc` then frees what only they needed
+    #[arg(long, value_name = "K", requires = "follow", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
     #[command(flatten)]
     room: super::room::Args,
 }
@@ -79,6 +86,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let rewrites = args.rewrite.iter().map(|text| Rewrite::parse(text)).collect::<Result<Vec<_>>>()?;
     let sources = Sources::new(StoreOptions::default());
     let directory = SourceUrl::parse(&args.path)?;
+    if args.follow {
+        let job = args.job.clone().unwrap_or_else(|| Name::encode(directory.name()));
+        let session = super::snapshot::session(context, None)?;
+        args.room.apply(&session.cache)?;
+        let importer = Importer { context, session, sources, rewrites, job, partial: false };
+        let keep = args.keep.and_then(|k| usize::try_from(k).ok());
+        follow::follow(&importer, &directory, keep)?;
+        return Ok(Exit::Done);
+    }
     // Before a store is created for what is no checkpoint.
     let found = found::look(&sources, &directory)?;
     let (checkpoints, job_directory) = match found {
@@ -147,6 +163,13 @@ impl Importer<'_> {
         match property(&self.session, &self.job, read.number, METADATA)? {
             Imported::From(there) if there == digest => return Ok(done),
             Imported::No => {}
+            Imported::GivenUp => {
+                let (job, number) = (&self.job, read.number);
+                return Err(Error::new(
+                    Kind::Conflict,
+                    format!("{job}/{number} was given up, and no number is used twice: import it as another --job"),
+                ));
+            }
             Imported::From(_) | Imported::Other => {
                 let (job, number) = (&self.job, read.number);
                 return Err(Error::new(
@@ -172,8 +195,12 @@ impl Importer<'_> {
             &mut |operator, subtask| tasks.task(operator, subtask),
             |stored| tasks.last(stored),
             &bar,
-        )?;
+        );
         bar.finish();
+        let report = report.inspect_err(|_| {
+            let (job, number) = (&self.job, read.number);
+            log::warn!("{job}/{number} stays open: the same import again goes on with it, `ckptfs abort {job}/{number}` gives it up");
+        })?;
         done.report = Some(report);
         done.read = self.sources.bytes_read.get() - before + read.length;
         Ok(done)

@@ -10,8 +10,8 @@ use super::input::ForeignContent;
 use super::snapshot;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, TaskManifest, Verdict};
-use crate::lifecycle;
+use crate::format::{CheckpointKind, ExpectedOperator, Intent, TaskManifest, Verdict};
+use crate::lifecycle::{self, Base};
 use crate::store::Sources;
 use crate::types::{CheckpointNumber, Digest, Name, Progress};
 
@@ -33,8 +33,10 @@ pub type Prepare<'a> = dyn FnMut(&ExpectedOperator, u32) -> Result<ForeignTask<'
 
 /// Takes it in. `prepare` gives each subtask, and `last` what belongs to none, once all of them are stored.
 ///
+/// The number is another program's, and can be used only once: so an attempt that fails leaves it open, and the next one goes on with it.
+///
 /// # Errors
-/// When anything cannot be read or stored: then nothing is published. What was uploaded helps the next attempt.
+/// When anything cannot be read or stored: then nothing is published. When the number was given up before.
 pub fn import<'a>(
     (session, sources): (&Session, &Sources),
     request: &ImportRequest,
@@ -49,22 +51,37 @@ pub fn import<'a>(
     let mut expected = request.operators.clone();
     expected.push(ExpectedOperator { operator: Name::flink(), parallelism: 1 });
     expected.sort_by(|a, b| a.operator.cmp(&b.operator));
-    let opened = snapshot::open_from(session, job, Some(request.number), expected, (request.kind, false), None)?;
-    let import = Import { session, sources, intent: &opened.intent, bases: &opened.bases };
-    let stored = tasks(&import, request, prepare, last, progress).and_then(|mut report| {
-        progress.phase("outcome");
-        snapshot::complete(session, job, request.number)?;
-        report.seconds = begun.elapsed().as_secs_f64();
-        report.open_elsewhere.clone_from(&opened.open_elsewhere);
-        report.aborted.clone_from(&opened.aborted);
-        Ok(report)
-    });
-    if let Err(e) = &stored
-        && let Err(second) = snapshot::abort(session, job, request.number, e.message())
-    {
-        log::warn!("{job}/{} stays open for now: {second}", request.number);
+    let (intent, bases) = open(session, request, expected)?;
+    let import = Import { session, sources, intent: &intent, bases: &bases };
+    let mut report = tasks(&import, request, prepare, last, progress)?;
+    progress.phase("outcome");
+    snapshot::complete(session, job, request.number)?;
+    report.seconds = begun.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Begins the number, or goes on with it where an attempt before did.
+fn open(session: &Session, request: &ImportRequest, expected: Vec<ExpectedOperator>) -> Result<(Intent, Vec<Base>)> {
+    let (job, number) = (&request.job, request.number);
+    let conflict = |why: &str| Error::new(Kind::Conflict, format!("{job}/{number} {why}: import it as another --job"));
+    if lifecycle::catalog::outcome(&session.store, job, number)?.is_some() {
+        return Err(conflict("is decided, and no number is used twice"));
     }
-    stored
+    let Some(begun) = lifecycle::catalog::intent(&session.store, job, number)? else {
+        let opened = snapshot::open_from(session, job, Some(number), expected, (request.kind, true), None)?;
+        if opened.number != number {
+            // Its bases died meanwhile, and with them the number.
+            snapshot::abort(session, job, opened.number, "an import needs the number that it asked for")?;
+            return Err(conflict("could not be begun"));
+        }
+        return Ok((opened.intent, opened.bases));
+    };
+    if (begun.kind, &begun.expected) != (request.kind, &expected) {
+        return Err(conflict("was begun as something else (`ckptfs abort` ends it)"));
+    }
+    session.ready_to_write()?;
+    let bases = snapshot::bases_of(session, &begun)?;
+    Ok((begun, bases))
 }
 
 fn tasks<'a>(
@@ -113,13 +130,25 @@ fn tasks<'a>(
     total.ok_or_else(|| Error::new(Kind::Other, "internal: a checkpoint without subtasks"))
 }
 
+/// Gives a number up that an import began: what it needs is gone.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn give_up(session: &Session, job: &Name, number: CheckpointNumber, reason: &str) -> Result<()> {
+    let begun = lifecycle::catalog::intent(&session.store, job, number)?.is_some();
+    if begun && lifecycle::catalog::outcome(&session.store, job, number)?.is_none() {
+        snapshot::abort(session, job, number, reason)?;
+    }
+    Ok(())
+}
+
 /// The property of a checkpoint's own task manifest, where it is completed: says whether it was imported from the same before.
 ///
 /// # Errors
 /// When the store does not answer.
 pub fn property(session: &Session, job: &Name, number: CheckpointNumber, key: &str) -> Result<Imported> {
     let Some(outcome) = lifecycle::catalog::outcome(&session.store, job, number)? else { return Ok(Imported::No) };
-    let Verdict::Completed(manifest) = outcome.verdict else { return Ok(Imported::No) };
+    let Verdict::Completed(manifest) = outcome.verdict else { return Ok(Imported::GivenUp) };
     let Some(entry) = manifest.subtasks.iter().find(|s| s.operator.is_flink()) else { return Ok(Imported::Other) };
     let task = session.cache.task_manifest(&session.store, job, number, entry)?;
     Ok(task.properties.get(key).map_or(Imported::Other, |value| Imported::From(value.clone())))
@@ -128,8 +157,10 @@ pub fn property(session: &Session, job: &Name, number: CheckpointNumber, key: &s
 /// What is known of a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Imported {
-    /// It is not completed.
+    /// It is not decided.
     No,
+    /// It was given up.
+    GivenUp,
     /// It is completed, and was not imported.
     Other,
     /// It was imported, and has this property.

@@ -57,6 +57,30 @@ pub(super) fn words(context: &Context, job: &Name, done: &Done) {
     );
 }
 
+/// A checkpoint of a job that is followed, for scripts: at once, and in one line.
+pub(super) fn followed(context: &Context, job: &Name, done: &Done) -> Result<()> {
+    if context.json {
+        words::line(&value(job, done).to_string())
+    } else {
+        words::line(&format!("{job}/{}", done.number))
+    }
+}
+
+fn value(job: &Name, done: &Done) -> serde_json::Value {
+    let mut value = done.report.as_ref().map_or_else(
+        || json!({"job": job.as_str(), "checkpoint": done.number.to_string(), "number": done.number.get()}),
+        |report| snapshot::report_json(job, report),
+    );
+    let left_out: Vec<String> = done.left_out.iter().map(whose).collect();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("from".to_owned(), json!(done.directory.to_string()));
+        fields.insert("imported".to_owned(), json!(done.report.is_some()));
+        fields.insert("read_bytes".to_owned(), json!(done.read));
+        fields.insert("left_out".to_owned(), json!(left_out));
+    }
+    value
+}
+
 /// What the import came to.
 pub(super) fn end(context: &Context, job: &Name, done: &[Done], orphans: Option<&[SourceFile]>) -> Result<()> {
     let bytes = |files: &[SourceFile]| files.iter().map(|file| file.size).fold(0, u64::saturating_add);
@@ -80,23 +104,7 @@ pub(super) fn end(context: &Context, job: &Name, done: &[Done], orphans: Option<
         }
         return Ok(());
     }
-    let checkpoints: Vec<_> = done
-        .iter()
-        .map(|one| {
-            let mut value = one.report.as_ref().map_or_else(
-                || json!({"job": job.as_str(), "checkpoint": one.number.to_string(), "number": one.number.get()}),
-                |report| snapshot::report_json(job, report),
-            );
-            let left_out: Vec<String> = one.left_out.iter().map(whose).collect();
-            if let Some(fields) = value.as_object_mut() {
-                fields.insert("from".to_owned(), json!(one.directory.to_string()));
-                fields.insert("imported".to_owned(), json!(one.report.is_some()));
-                fields.insert("read_bytes".to_owned(), json!(one.read));
-                fields.insert("left_out".to_owned(), json!(left_out));
-            }
-            value
-        })
-        .collect();
+    let checkpoints: Vec<_> = done.iter().map(|one| value(job, one)).collect();
     let orphans = orphans.map(|orphans| {
         let names: Vec<String> = orphans.iter().map(|file| file.url.to_string()).collect();
         json!({"count": orphans.len(), "bytes": bytes(orphans), "names": names})
