@@ -1,0 +1,323 @@
+#!/bin/sh
+# Real Flink beside ckptfs: outside the tests, since it downloads 300 MB a version and takes minutes.
+#   scripts/flink.sh install [VERSION...]    Flink from PyPI (2.3, 1.20; also 2.0) and Java 17, and the jobs of scripts/flink compiled for it
+#   scripts/flink.sh check [VERSION...]      a job is followed for 20 checkpoints by `ckptfs import flink --follow` and cancelled; its own
+#                                            directory is deleted; it goes on from the mount, with as many subtasks as before and with more;
+#                                            what it counts in the end is what an undisturbed run counts. Default: 2.3 and 1.20
+#   scripts/flink.sh check --without-ckptfs  the same without ckptfs: a copy put back in the place of what was deleted. Tries this script
+#   scripts/flink.sh fixtures OUT            checkpoints of rarer kinds, each as OUT/KIND/tree with what Flink itself reads in it (TRUTH.json)
+#   scripts/flink.sh run VERSION DIR [OPTIONS OF THE JOB]   such a job, with its checkpoints below DIR/checkpoints, until Ctrl-C
+# FLINK_DIR: where Flink and the runs are (default: target/flink). CKPTFS: the program (default: the release build).
+# FLINK_EVENTS, FLINK_CHECKPOINTS: how long a check is (100000 events, 20 checkpoints).
+set -eu
+cd "$(dirname "$0")/.."
+root=$(pwd)
+FLINK_DIR=${FLINK_DIR:-$root/target/flink}
+mkdir -p "$FLINK_DIR"
+FLINK_DIR=$(cd "$FLINK_DIR" && pwd)
+events=${FLINK_EVENTS:-100000}
+wanted=${FLINK_CHECKPOINTS:-20}
+
+die() {
+	echo "scripts/flink.sh: $*" >&2
+	exit 1
+}
+
+say() { echo "$(date +%T) $*"; }
+
+# The release of a version that was asked for, always the same one.
+release() {
+	case $1 in
+	2.3 | 2.3.0) echo 2.3.0 ;;
+	2.0 | 2.0.2) echo 2.0.2 ;;
+	1.20 | 1.20.5) echo 1.20.5 ;;
+	*) die "Flink $1 is not known here: 2.3, 2.0 or 1.20" ;;
+	esac
+}
+
+java17() {
+	javac --release 17 -version >/dev/null 2>&1 && return
+	command -v apt-get >/dev/null || die "javac 17 is not there: install a JDK, 17 or newer"
+	sudo=
+	[ "$(id -u)" -eq 0 ] || sudo="sudo -n"
+	{ $sudo apt-get -q update && $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install openjdk-17-jdk-headless; } \
+		>"$FLINK_DIR/apt.log" 2>&1 </dev/null || die "javac 17 is not there and could not be installed: apt-get install openjdk-17-jdk-headless (see $FLINK_DIR/apt.log)"
+}
+
+# install RELEASE: its jars into $FLINK_DIR/RELEASE/lib, the jobs into $FLINK_DIR/RELEASE/jobs.jar.
+install() {
+	version=$(release "$1")
+	home=$FLINK_DIR/$version
+	java17
+	if [ ! -d "$home/lib" ]; then
+		# Downloads, all or nothing: what is there is complete.
+		get=$FLINK_DIR/get-$version.$$
+		rm -rf "$get"
+		mkdir -p "$get"
+		[ -x "$FLINK_DIR/python/bin/pip" ] || python3 -m venv "$FLINK_DIR/python"
+		"$FLINK_DIR/python/bin/pip" download -q --disable-pip-version-check --no-deps -d "$get" "apache-flink-libraries==$version" ||
+			die "apache-flink-libraries $version could not be downloaded"
+		case $(ls "$get") in
+		*.whl) python3 -m zipfile -e "$get"/*.whl "$get/all" && mv "$get/all/pyflink/lib" "$get/lib" ;;
+		*) mkdir "$get/all" && tar -xzf "$get"/*.tar.gz -C "$get/all" --strip-components=1 && mv "$get/all/deps/lib" "$get/lib" ;;
+		esac
+		[ -f "$get/lib/flink-dist-$version.jar" ] || die "no flink-dist-$version.jar in apache-flink-libraries $version"
+		mkdir -p "$home"
+		mv "$get/lib" "$home/lib"
+		rm -rf "$get"
+	fi
+	sum=$(cat scripts/flink/*.java | cksum)
+	if [ "$(cat "$home/jobs.sum" 2>/dev/null)" != "$sum" ]; then
+		rm -rf "$home/classes"
+		mkdir "$home/classes"
+		javac --release 17 -proc:none -nowarn -cp "$home/lib/*" -d "$home/classes" scripts/flink/*.java
+		jar --create --file "$home/jobs.jar" -C "$home/classes" .
+		echo "$sum" >"$home/jobs.sum"
+	fi
+	echo "Flink $version, $(java -version 2>&1 | head -n 1), $home"
+}
+
+# --- one cluster at a time: a JobManager and a TaskManager on loopback, in $work
+
+jobmanager= taskmanager= follower= mounted= work= spill=
+clean() {
+	for pid in $follower $taskmanager $jobmanager; do
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
+	follower= taskmanager= jobmanager=
+	[ -z "$mounted" ] || "$CKPTFS" umount --lazy "$mounted" || true
+	mounted=
+	[ -z "$spill" ] || rm -rf "$spill"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+# What Java 17 has to open for Flink, as in the configuration that Flink brings along.
+opens=
+for package in lang net io nio lang.reflect text time util util.concurrent util.concurrent.atomic util.concurrent.locks; do
+	opens="$opens --add-opens=java.base/java.$package=ALL-UNNAMED"
+done
+opens="$opens --add-exports=java.base/sun.net.util=ALL-UNNAMED --add-exports=java.rmi/sun.rmi.registry=ALL-UNNAMED"
+
+# java_of NAME MEMORY CLASS ARGUMENTS...: a Java of this cluster, with a log of its own.
+java_of() {
+	name=$1 memory=$2
+	shift 2
+	# shellcheck disable=SC2086
+	exec nice java $opens "-Xmx$memory" -XX:MaxMetaspaceSize=256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Dlog.file=$work/log/$name.log" \
+		"-Dlog4j.configurationFile=$work/conf/log4j.properties" -cp "$home/lib/*" "$@"
+}
+
+flink() { (cd "$work" && FLINK_CONF_DIR=$work/conf java_of client 256m org.apache.flink.client.cli.CliFrontend "$@"); }
+
+# rest PATH FIELD...: what the JobManager answers, or nothing.
+rest() {
+	path=$1
+	shift
+	python3 - "http://127.0.0.1:$port$path" "$@" <<'PY' 2>/dev/null || true
+import json, sys, urllib.request
+at = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sys.argv[1], timeout=10))
+for field in sys.argv[2:]:
+    at = at[field]
+print(at)
+PY
+}
+
+# await SECONDS WHAT COMMAND...: until the command is true. A dead cluster ends it.
+await() {
+	seconds=$1 what=$2
+	shift 2
+	end=$(($(date +%s) + seconds))
+	until "$@"; do
+		for pid in $jobmanager $taskmanager; do kill -0 "$pid" 2>/dev/null || die "Flink died while waiting for $what; see $work/log"; done
+		[ "$(date +%s)" -lt "$end" ] || die "no $what in $seconds s; see $work/log"
+		sleep 0.3
+	done
+}
+
+registered() { [ "$(rest /overview taskmanagers)" = 1 ]; }
+is() {
+	state=$(rest "/jobs/$1" state)
+	[ "$state" != FAILED ] || [ "$2" = FAILED ] || die "the job failed: $(rest "/jobs/$1/exceptions" root-exception | head -n 20)"
+	[ "$state" = "$2" ]
+}
+completed() {
+	is "$1" RUNNING || [ "$state" = CREATED ] || [ "$state" = "" ] || die "the job is $state after $(rest "/jobs/$1/checkpoints" counts completed) checkpoints: give it more events"
+	done_=$(rest "/jobs/$1/checkpoints" counts completed)
+	[ "${done_:-0}" -ge "$2" ]
+}
+
+# start VERSION WORK [LINES OF THE CONFIGURATION]...
+start() {
+	home=$FLINK_DIR/$(release "$1") work=$2
+	shift 2
+	rm -rf "$work"
+	mkdir -p "$work/conf" "$work/log" "$work/checkpoints"
+	# A long path here and RocksDB cannot name its log: "File name too long" when a restore changes the parallelism.
+	spill=$(mktemp -d "${TMPDIR:-/tmp}/fk.XXXXXX")
+	ports=$(python3 -c '
+import socket
+sockets = [socket.socket() for _ in range(2)]
+for s in sockets: s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in sockets))')
+	port=${ports% *}
+	cat >"$work/conf/config.yaml" <<YAML
+jobmanager.rpc.address: 127.0.0.1
+jobmanager.rpc.port: ${ports#* }
+jobmanager.bind-host: 127.0.0.1
+rest.address: 127.0.0.1
+rest.bind-address: 127.0.0.1
+rest.port: $port
+rest.bind-port: $port
+taskmanager.host: 127.0.0.1
+taskmanager.bind-host: 127.0.0.1
+taskmanager.numberOfTaskSlots: 4
+taskmanager.cpu.cores: 2
+taskmanager.memory.task.heap.size: 512m
+taskmanager.memory.task.off-heap.size: 0m
+taskmanager.memory.network.min: 64m
+taskmanager.memory.network.max: 64m
+taskmanager.memory.managed.size: 256m
+execution.target: remote
+io.tmp.dirs: $spill
+restart-strategy.type: none
+state.backend.type: rocksdb
+execution.checkpointing.interval: 1500ms
+execution.checkpointing.incremental: true
+execution.checkpointing.num-retained: 3
+execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION
+execution.checkpointing.dir: file://$work/checkpoints
+execution.checkpointing.savepoint-dir: file://$work/savepoints
+YAML
+	for line; do echo "$line"; done >>"$work/conf/config.yaml"
+	cat >"$work/conf/log4j.properties" <<'LOG'
+rootLogger.level = INFO
+rootLogger.appenderRef.file.ref = file
+appender.file.name = file
+appender.file.type = File
+appender.file.fileName = ${sys:log.file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %-5p %c{1} %m%n
+LOG
+	(cd "$work" && java_of jobmanager 512m org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint --configDir "$work/conf") \
+		>"$work/log/jobmanager.out" 2>&1 </dev/null &
+	jobmanager=$!
+	(cd "$work" && java_of taskmanager 1g org.apache.flink.runtime.taskexecutor.TaskManagerRunner --configDir "$work/conf") \
+		>"$work/log/taskmanager.out" 2>&1 </dev/null &
+	taskmanager=$!
+	await 120 TaskManager registered
+}
+
+# submit CLASS PARALLELISM FROM ARGUMENTS...: the job is $job. FROM: a checkpoint, or nothing.
+submit() {
+	class=$1 parallelism=$2 from=$3
+	shift 3
+	flink run -d -p "$parallelism" ${from:+-s "$from"} -c "$class" "$home/jobs.jar" "$@" >"$work/log/submit.out" 2>&1 ||
+		die "the job was not accepted: $(grep -m 5 -i 'exception\|caused' "$work/log/submit.out")"
+	job=$(sed -n 's/.*submitted with JobID \([0-9a-f]*\).*/\1/p' "$work/log/submit.out")
+	[ -n "$job" ] || die "no JobID in $work/log/submit.out"
+}
+
+cancel() {
+	flink cancel "$1" >"$work/log/cancel.out" 2>&1 || die "the job was not cancelled: see $work/log/cancel.out"
+	await 60 "end of the job" is "$1" CANCELED
+}
+
+# The lines that a job wrote, in one order; what each subtask says of itself is summed up.
+result() {
+	find "$1" -name 'part-*' -exec cat {} + | awk '
+		$2 == "seen" { seen[$1] += $3; next }
+		{ print }
+		END { for (name in seen) print name, "seen", seen[name] }' | LC_ALL=C sort
+}
+
+newest() { ls "$1" | sed -n 's/^chk-\([0-9]*\)$/\1/p' | sort -n | tail -n 1; }
+shown() { [ -e "$mounted/audit/chk-$1/flink/_metadata" ]; }
+
+# go_on PARALLELISM FROM: the job goes on from there to its end, and counts what the undisturbed one counted.
+go_on() {
+	out=$work/out-$1
+	submit AuditJob "$1" "$2" $shape --rate 1000000 --out "file://$out"
+	await 600 "end of the restored job" is "$job" FINISHED
+	restored=$(rest "/jobs/$job/checkpoints" latest restored id)
+	[ -n "$restored" ] || die "the job did not start from $2"
+	result "$out" >"$work/result-$1"
+	if ! cmp -s "$work/result-A" "$work/result-$1"; then
+		diff "$work/result-A" "$work/result-$1" | head -n 6 >&2
+		die "Flink $version, restored from chk-$restored with $1 subtasks: other counts than the undisturbed run (<), see $work/result-*"
+	fi
+	say "restored from checkpoint $restored with $1 subtasks: equal, $(wc -l <"$work/result-$1") lines"
+}
+
+check() {
+	with=yes
+	[ "${1:-}" != --without-ckptfs ] || { with=; shift; }
+	[ $# -gt 0 ] || set -- 2.3 1.20
+	if [ -n "$with" ] && [ -z "${CKPTFS:-}" ]; then
+		cargo build --release --quiet
+		CKPTFS=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/ckptfs
+	fi
+	for version; do
+		install "$version"
+		start "$version" "$FLINK_DIR/check-$version"
+		shape="--events $events --keys 2000 --payload 500 --partitions 2"
+
+		submit AuditJob 2 "" $shape --rate 1000000 --out "file://$work/out-A"
+		await 600 "end of the undisturbed job" is "$job" FINISHED
+		result "$work/out-A" >"$work/result-A"
+		# A comparison of nothing with nothing would be equal, too.
+		grep -qx "main seen $events" "$work/result-A" || die "the undisturbed run did not see its $events events: $work/result-A"
+		say "undisturbed: $(wc -l <"$work/result-A") lines, $(grep seen "$work/result-A")"
+
+		submit AuditJob 2 "" $shape --rate "$((events / (3 * wanted)))" --out "file://$work/out-B"
+		checkpoints=$work/checkpoints/$job
+		if [ -n "$with" ]; then
+			mkdir -p "$work/mnt"
+			export CKPTFS_STORE="file://$work/store"
+			"$CKPTFS" mount --daemon "$work/mnt"
+			mounted=$work/mnt
+			await 60 "directory of the job" test -d "$checkpoints"
+			"$CKPTFS" import flink "$checkpoints" --job audit --follow >"$work/log/follow.out" 2>&1 &
+			follower=$!
+		fi
+		await 300 "checkpoint $wanted" completed "$job" "$wanted"
+		if [ -n "$with" ]; then await 60 "checkpoint $wanted on the mount (see $work/log/follow.out)" shown "$wanted"; fi
+		cancel "$job"
+		if [ -n "$with" ]; then
+			kill -0 "$follower" 2>/dev/null || die "import --follow ended by itself: $(tail -n 5 "$work/log/follow.out")"
+			kill "$follower"
+			wait "$follower" || true
+			follower=
+			rm -rf "$work/checkpoints"
+			n=$(newest "$mounted/audit")
+			say "cancelled and deleted; on the mount: $(ls "$mounted/audit" | grep -c '^chk-') checkpoints, the newest $n"
+			from=file://$mounted/audit/chk-$n/flink
+		else
+			n=$(newest "$checkpoints")
+			cp -a "$checkpoints" "$work/copy"
+			rm -rf "$work/checkpoints"
+			# Flink's own directory names its files by absolute paths, so the copy has to go where it was.
+			mkdir -p "$work/checkpoints"
+			mv "$work/copy" "$checkpoints"
+			say "cancelled, deleted and put back; the newest checkpoint is $n"
+			from=file://$checkpoints/chk-$n
+		fi
+		go_on 2 "$from"
+		go_on 3 "$from"
+		say "Flink $version: equal"
+		clean
+		rm -rf "$work"
+	done
+}
+
+verb=${1:-}
+[ $# -eq 0 ] || shift
+case $verb in
+install)
+	[ $# -gt 0 ] || set -- 2.3 1.20
+	for version; do install "$version"; done
+	;;
+check) check "$@" ;;
+*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
