@@ -5,7 +5,7 @@
 #                                            directory is deleted; it goes on from the mount, with as many subtasks as before and with more;
 #                                            what it counts in the end is what an undisturbed run counts. Default: 2.3 and 1.20
 #   scripts/flink.sh check --without-ckptfs  the same without ckptfs: a copy put back in the place of what was deleted. Tries this script
-#   scripts/flink.sh fixtures OUT            checkpoints of rarer kinds, each as OUT/KIND/tree with what Flink itself reads in it (TRUTH.json)
+#   scripts/flink.sh fixtures OUT [KIND...]  checkpoints of rarer kinds, each as OUT/KIND/tree with what Flink itself reads in it (TRUTH.json)
 #   scripts/flink.sh run VERSION DIR [OPTIONS OF THE JOB]   such a job, with its checkpoints below DIR/checkpoints, until Ctrl-C
 # FLINK_DIR: where Flink and the runs are (default: target/flink). CKPTFS: the program (default: the release build).
 # FLINK_EVENTS, FLINK_CHECKPOINTS: how long a check is (100000 events, 20 checkpoints).
@@ -152,7 +152,6 @@ completed() {
 start() {
 	home=$FLINK_DIR/$(release "$1") work=$2
 	shift 2
-	rm -rf "$work"
 	mkdir -p "$work/conf" "$work/log" "$work/checkpoints"
 	# A long path here and RocksDB cannot name its log: "File name too long" when a restore changes the parallelism.
 	spill=$(mktemp -d "${TMPDIR:-/tmp}/fk.XXXXXX")
@@ -266,8 +265,9 @@ check() {
 	fi
 	for version; do
 		install "$version"
+		rm -rf "$FLINK_DIR/check-$version"
 		start "$version" "$FLINK_DIR/check-$version"
-		shape="--events $events --keys 2000 --payload 500 --partitions 2"
+		shape="--events $events --keys 2000 --payload 2000 --partitions 2"
 
 		submit AuditJob 2 "" $shape --rate 1000000 --out "file://$work/out-A"
 		await 600 "end of the undisturbed job" is "$job" FINISHED
@@ -276,7 +276,8 @@ check() {
 		grep -qx "main seen $events" "$work/result-A" || die "the undisturbed run did not see its $events events: $work/result-A"
 		say "undisturbed: $(wc -l <"$work/result-A") lines, $(grep seen "$work/result-A")"
 
-		submit AuditJob 2 "" $shape --rate "$((events / (3 * wanted)))" --out "file://$work/out-B"
+		# Ten seconds for each checkpoint, so that a busy machine gets there before the events are at their end.
+		submit AuditJob 2 "" $shape --rate "$((events / (10 * wanted)))" --out "file://$work/out-B"
 		checkpoints=$work/checkpoints/$job
 		if [ -n "$with" ]; then
 			mkdir -p "$work/mnt"
@@ -287,7 +288,7 @@ check() {
 			"$CKPTFS" import flink "$checkpoints" --job audit --follow >"$work/log/follow.out" 2>&1 &
 			follower=$!
 		fi
-		await 300 "checkpoint $wanted" completed "$job" "$wanted"
+		await 900 "checkpoint $wanted" completed "$job" "$wanted"
 		if [ -n "$with" ]; then await 60 "checkpoint $wanted on the mount (see $work/log/follow.out)" shown "$wanted"; fi
 		cancel "$job"
 		if [ -n "$with" ]; then
@@ -317,6 +318,92 @@ check() {
 	done
 }
 
+# fixture KIND VERSION CHECKPOINTS CLASS ARGUMENTS [LINES OF THE CONFIGURATION]...: a job until so many checkpoints, once more where it
+# is restored with three subtasks (RESTORE=yes), and what Flink reads in what it left.
+fixture() {
+	kind=$1 version=$2 number=$3 class=$4 arguments=$5
+	shift 5
+	install "$version" >/dev/null
+	rm -rf "$FLINK_DIR/fixture-$kind"
+	start "$version" "$FLINK_DIR/fixture-$kind" "$@"
+	rm -rf "${out:?}/$kind"
+	mkdir -p "$out/$kind"
+	# shellcheck disable=SC2086
+	submit "$class" 2 "" $arguments
+	await 300 "checkpoint $number" completed "$job" "$number"
+	cancel "$job"
+	if [ -n "${RESTORE:-}" ]; then
+		first=$job
+		n=$(newest "$work/checkpoints/$job")
+		# shellcheck disable=SC2086
+		submit "$class" 3 "file://$work/checkpoints/$job/chk-$n" $arguments
+		await 300 "checkpoints after the restore" completed "$job" 3
+		cancel "$job"
+		rm -rf "$work/checkpoints/$first"
+	fi
+	# shellcheck disable=SC2086
+	nice java $opens -Xmx512m "-Dlog4j.configurationFile=$work/conf/log4j.properties" "-Dlog.file=$work/log/truth.log" -cp "$home/jobs.jar:$home/lib/*" \
+		Truth "$kind" "$(release "$version")" "$work/checkpoints" "$spill" "$out/$kind"
+	cp -a "$work/checkpoints" "$out/$kind/tree"
+	clean
+	rm -rf "$work"
+}
+
+fixtures() {
+	[ $# -ge 1 ] || die "fixtures: into which directory?"
+	mkdir -p "$1"
+	out=$(cd "$1" && pwd)
+	shift
+	audit="--keys 60 --payload 300 --rate 400 --events 1000000"
+	files="execution.checkpointing.data-inline-threshold: 0b"
+	small="state.backend.rocksdb.writebuffer.size: 64kb"
+	for kind in ${*:-v5 incremental-1.20 changelog changelog-1.20 raw raw-1.20 finished finished-1.20 unaligned unaligned-1.20}; do
+		case $kind in
+		*-1.20) version=1.20 ;;
+		v5) version=2.0 ;;
+		*) version=2.3 ;;
+		esac
+		# The job needs a place for its result, though none of these gets that far.
+		audit_out="--out file://$FLINK_DIR/fixture-$kind/out"
+		case $kind in
+		v5 | incremental-1.20)
+			fixture "$kind" "$version" 5 AuditJob "$audit $audit_out" "$files" "$small"
+			;;
+		changelog*)
+			# Materialized often, so that a checkpoint has both: a RocksDB and changes after it.
+			fixture "$kind" "$version" 8 AuditJob "$audit $audit_out" "$small" "state.changelog.enabled: true" "state.changelog.storage: filesystem" \
+				"state.changelog.dstl.dfs.base-path: file://$FLINK_DIR/fixture-$kind/checkpoints" "state.changelog.periodic-materialize.interval: 4s"
+			;;
+		raw*) RESTORE=yes fixture "$kind" "$version" 3 RawStateJob "" "$files" ;;
+		finished*)
+			# The short source is at its end when the first checkpoint is taken; with three subtasks and two splits, a reader of the main one is, too.
+			RESTORE=yes fixture "$kind" "$version" 3 AuditJob "$audit --short 600 $audit_out" "$files" "$small"
+			;;
+		unaligned*)
+			# An operator that is slower than its source, and small buffers, so that little is in flight.
+			fixture "$kind" "$version" 3 AuditJob "--keys 60 --payload 300 --rate 5000 --events 1000000 --slow 2000 $audit_out" "$files" \
+				"execution.checkpointing.unaligned.enabled: true" "taskmanager.memory.segment-size: 4kb"
+			;;
+		*) die "fixtures: no kind $kind" ;;
+		esac
+	done
+}
+
+# run VERSION DIR [OPTIONS OF THE JOB]
+run() {
+	[ $# -ge 2 ] || die "run: which version, and into which directory?"
+	[ -z "$(ls -A "$2" 2>/dev/null)" ] || die "$2 is not empty"
+	install "$1"
+	version=$1
+	mkdir -p "$2"
+	into=$(cd "$2" && pwd)
+	shift 2
+	start "$version" "$into"
+	submit AuditJob 2 "" --events 100000000 --out "file://$work/out" "$@"
+	echo "job $job: $work/checkpoints/$job, web page http://127.0.0.1:$port; Ctrl-C ends it"
+	wait "$jobmanager"
+}
+
 verb=${1:-}
 [ $# -eq 0 ] || shift
 case $verb in
@@ -325,5 +412,7 @@ install)
 	for version; do install "$version"; done
 	;;
 check) check "$@" ;;
+fixtures) fixtures "$@" ;;
+run) run "$@" ;;
 *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
