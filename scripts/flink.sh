@@ -4,7 +4,8 @@
 #   scripts/flink.sh check [VERSION...]      a job is followed for 20 checkpoints by `ckptfs import flink --follow` and cancelled; its own
 #                                            directory is deleted; it goes on from the mount, with as many subtasks as before and with more;
 #                                            what it counts in the end is what an undisturbed run counts. Default: 2.3 and 1.20
-#   scripts/flink.sh check --without-ckptfs  the same without ckptfs: a copy put back in the place of what was deleted. Tries this script
+#   scripts/flink.sh check --once ...            the same with one import at the end, of the three checkpoints that Flink keeps
+#   scripts/flink.sh check --without-ckptfs ...  the same with a copy put back in the place of what was deleted. Tries this script
 #   scripts/flink.sh fixtures OUT [KIND...]  checkpoints of rarer kinds, each as OUT/KIND/tree with what Flink itself reads in it (TRUTH.json)
 #   scripts/flink.sh run VERSION DIR [OPTIONS OF THE JOB]   such a job, with its checkpoints below DIR/checkpoints, until Ctrl-C
 # FLINK_DIR: where Flink and the runs are (default: target/flink). CKPTFS: the program (default: the release build).
@@ -79,7 +80,7 @@ install() {
 
 # --- one cluster at a time: a JobManager and a TaskManager on loopback, in $work
 
-jobmanager= taskmanager= follower= mounted= work= spill=
+jobmanager= taskmanager= follower= mounted= work= spill= shown=0
 clean() {
 	for pid in $follower $taskmanager $jobmanager; do
 		kill "$pid" 2>/dev/null || true
@@ -237,7 +238,12 @@ result() {
 }
 
 newest() { ls "$1" | sed -n 's/^chk-\([0-9]*\)$/\1/p' | sort -n | tail -n 1; }
-shown() { [ -e "$mounted/audit/chk-$1/flink/_metadata" ]; }
+followed() {
+	is "$job" RUNNING || die "the job is $state after $shown checkpoints on the mount: give it more events (see $work/log/follow.out)"
+	kill -0 "$follower" 2>/dev/null || die "import --follow ended by itself: $(tail -n 5 "$work/log/follow.out")"
+	shown=$(ls "$mounted/audit" 2>/dev/null | grep -c '^chk-[0-9]*$')
+	[ "$shown" -ge "$1" ]
+}
 
 # go_on PARALLELISM FROM: the job goes on from there to its end, and counts what the undisturbed one counted.
 go_on() {
@@ -256,8 +262,12 @@ go_on() {
 }
 
 check() {
-	with=yes
-	[ "${1:-}" != --without-ckptfs ] || { with=; shift; }
+	with=follow
+	case ${1:-} in
+	--once) with=once ;;
+	--without-ckptfs) with= ;;
+	esac
+	case ${1:-} in --*) shift ;; esac
 	[ $# -gt 0 ] || set -- 2.3 1.20
 	if [ -n "$with" ] && [ -z "${CKPTFS:-}" ]; then
 		cargo build --release --quiet
@@ -265,7 +275,7 @@ check() {
 	fi
 	for version; do
 		install "$version"
-		rm -rf "$FLINK_DIR/check-$version"
+		rm -rf --one-file-system "$FLINK_DIR/check-$version"
 		start "$version" "$FLINK_DIR/check-$version"
 		shape="--events $events --keys 2000 --payload 2000 --partitions 2"
 
@@ -279,26 +289,34 @@ check() {
 		# Ten seconds for each checkpoint, so that a busy machine gets there before the events are at their end.
 		submit AuditJob 2 "" $shape --rate "$((events / (10 * wanted)))" --out "file://$work/out-B"
 		checkpoints=$work/checkpoints/$job
+		await 60 "directory of the job" test -d "$checkpoints"
 		if [ -n "$with" ]; then
 			mkdir -p "$work/mnt"
-			export CKPTFS_STORE="file://$work/store"
+			export CKPTFS_STORE="file://$work/store" CKPTFS_CACHE="$work/cache"
 			"$CKPTFS" mount --daemon "$work/mnt"
 			mounted=$work/mnt
-			await 60 "directory of the job" test -d "$checkpoints"
+		fi
+		if [ "$with" = follow ]; then
 			"$CKPTFS" import flink "$checkpoints" --job audit --follow >"$work/log/follow.out" 2>&1 &
 			follower=$!
 		fi
 		await 900 "checkpoint $wanted" completed "$job" "$wanted"
-		if [ -n "$with" ]; then await 60 "checkpoint $wanted on the mount (see $work/log/follow.out)" shown "$wanted"; fi
+		# Should it have missed one, one more.
+		if [ "$with" = follow ]; then await 300 "$wanted checkpoints on the mount (see $work/log/follow.out)" followed "$wanted"; fi
+		made=$(rest "/jobs/$job/checkpoints" counts completed)
 		cancel "$job"
-		if [ -n "$with" ]; then
-			kill -0 "$follower" 2>/dev/null || die "import --follow ended by itself: $(tail -n 5 "$work/log/follow.out")"
+		if [ "$with" = follow ]; then
 			kill "$follower"
 			wait "$follower" || true
 			follower=
+		elif [ "$with" = once ]; then
+			"$CKPTFS" import flink "$checkpoints" --job audit >"$work/log/import.out" 2>&1 || die "import flink failed: $(tail -n 5 "$work/log/import.out")"
+		fi
+		if [ -n "$with" ]; then
 			rm -rf "$work/checkpoints"
 			n=$(newest "$mounted/audit")
-			say "cancelled and deleted; on the mount: $(ls "$mounted/audit" | grep -c '^chk-') checkpoints, the newest $n"
+			[ -n "$n" ] || die "no checkpoint on the mount: $mounted/audit"
+			say "cancelled and deleted after $made checkpoints; on the mount: $(ls "$mounted/audit" | grep -c '^chk-[0-9]*$'), the newest $n"
 			from=file://$mounted/audit/chk-$n/flink
 		else
 			n=$(newest "$checkpoints")
@@ -307,14 +325,14 @@ check() {
 			# Flink's own directory names its files by absolute paths, so the copy has to go where it was.
 			mkdir -p "$work/checkpoints"
 			mv "$work/copy" "$checkpoints"
-			say "cancelled, deleted and put back; the newest checkpoint is $n"
+			say "cancelled, deleted and put back after $made checkpoints; the newest is $n"
 			from=file://$checkpoints/chk-$n
 		fi
 		go_on 2 "$from"
 		go_on 3 "$from"
 		say "Flink $version: equal"
 		clean
-		rm -rf "$work"
+		rm -rf --one-file-system "$work"
 	done
 }
 
@@ -324,7 +342,7 @@ fixture() {
 	kind=$1 version=$2 number=$3 class=$4 arguments=$5
 	shift 5
 	install "$version" >/dev/null
-	rm -rf "$FLINK_DIR/fixture-$kind"
+	rm -rf --one-file-system "$FLINK_DIR/fixture-$kind"
 	start "$version" "$FLINK_DIR/fixture-$kind" "$@"
 	rm -rf "${out:?}/$kind"
 	mkdir -p "$out/$kind"
@@ -346,7 +364,7 @@ fixture() {
 		Truth "$kind" "$(release "$version")" "$work/checkpoints" "$spill" "$out/$kind"
 	cp -a "$work/checkpoints" "$out/$kind/tree"
 	clean
-	rm -rf "$work"
+	rm -rf --one-file-system "$work"
 }
 
 fixtures() {
@@ -371,7 +389,7 @@ fixtures() {
 			;;
 		changelog*)
 			# Materialized often, so that a checkpoint has both: a RocksDB and changes after it.
-			fixture "$kind" "$version" 8 AuditJob "$audit $audit_out" "$small" "state.changelog.enabled: true" "state.changelog.storage: filesystem" \
+			fixture "$kind" "$version" 8 AuditJob "$audit $audit_out" "$files" "$small" "state.changelog.enabled: true" "state.changelog.storage: filesystem" \
 				"state.changelog.dstl.dfs.base-path: file://$FLINK_DIR/fixture-$kind/checkpoints" "state.changelog.periodic-materialize.interval: 4s"
 			;;
 		raw*) RESTORE=yes fixture "$kind" "$version" 3 RawStateJob "" "$files" ;;
@@ -414,5 +432,5 @@ install)
 check) check "$@" ;;
 fixtures) fixtures "$@" ;;
 run) run "$@" ;;
-*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+*) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -71,6 +71,8 @@ public class Truth {
     private static final List<String> missing = new ArrayList<>();
     private static long checkpoint;
     private static int keyedHandles;
+    private static final List<String> OF_FILES = List.of("rocksdb", "sample_rows", "keyed_backend_meta", "operator_backend_meta", "read_bytes",
+            "in_tree");
 
     public static void main(String[] args) throws Exception {
         root = Path.of(args[2]).toAbsolutePath();
@@ -116,7 +118,7 @@ public class Truth {
 
         Map<String, Object> newest = checkpoints.lastEntry().getValue();
         Files.write(out.resolve("small/_metadata"), Files.readAllBytes(root.resolve((String) newest.get("metadata"))));
-        small.put("checkpoints", List.of(without(newest, "rocksdb", "sample_rows", "keyed_backend_meta", "operator_backend_meta")));
+        small.put("checkpoints", List.of(ofMetadata(newest)));
         Files.writeString(out.resolve("small/TRUTH.json"), json(small) + "\n");
         System.out.println(args[0] + ": checkpoints " + checkpoints.keySet() + ", metadata version " + newest.get("metadata_version") + ", "
                 + keyedHandles + " keyed handles, " + files.size() + " files, " + bytes + " bytes, " + unreferenced + " unreferenced, missing "
@@ -474,17 +476,20 @@ public class Truth {
         return map;
     }
 
-    private static Object without(Object from, String... names) {
+    /** What `_metadata` says by itself, without the files that it names. */
+    private static Object ofMetadata(Object from) {
         if (from instanceof Map) {
+            Map<?, ?> whole = (Map<?, ?>) from;
             Map<String, Object> less = new LinkedHashMap<>();
-            ((Map<?, ?>) from).forEach((name, value) -> {
-                if (!Arrays.asList(names).contains(name)) {
-                    less.put((String) name, without(value, names));
+            whole.forEach((name, value) -> {
+                boolean byFile = OF_FILES.contains(name) || whole.containsKey("path") && name.equals("sha256");
+                if (!byFile) {
+                    less.put((String) name, ofMetadata(value));
                 }
             });
             return less;
         }
-        return from instanceof List ? ((List<?>) from).stream().map(one -> without(one, names)).collect(Collectors.toList()) : from;
+        return from instanceof List ? ((List<?>) from).stream().map(Truth::ofMetadata).collect(Collectors.toList()) : from;
     }
 
     private static String json(Object value) {
