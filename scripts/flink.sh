@@ -238,6 +238,11 @@ result() {
 }
 
 newest() { ls "$1" | sed -n 's/^chk-\([0-9]*\)$/\1/p' | sort -n | tail -n 1; }
+mount_it() {
+	mkdir -p "$work/mnt"
+	"$CKPTFS" mount --daemon "$work/mnt"
+	mounted=$work/mnt
+}
 followed() {
 	is "$job" RUNNING || die "the job is $state after $shown checkpoints on the mount: give it more events (see $work/log/follow.out)"
 	kill -0 "$follower" 2>/dev/null || die "import --follow ended by itself: $(tail -n 5 "$work/log/follow.out")"
@@ -290,15 +295,13 @@ check() {
 		submit AuditJob 2 "" $shape --rate "$((events / (10 * wanted)))" --out "file://$work/out-B"
 		checkpoints=$work/checkpoints/$job
 		await 60 "directory of the job" test -d "$checkpoints"
-		if [ -n "$with" ]; then
-			mkdir -p "$work/mnt"
-			export CKPTFS_STORE="file://$work/store" CKPTFS_CACHE="$work/cache"
-			"$CKPTFS" mount --daemon "$work/mnt"
-			mounted=$work/mnt
-		fi
+		export CKPTFS_STORE="file://$work/store" CKPTFS_CACHE="$work/cache"
 		if [ "$with" = follow ]; then
 			"$CKPTFS" import flink "$checkpoints" --job audit --follow >"$work/log/follow.out" 2>&1 &
 			follower=$!
+			# There is nothing to mount before.
+			await 120 "first import (see $work/log/follow.out)" test -e "$work/store/ckptfs.json"
+			mount_it
 		fi
 		await 900 "checkpoint $wanted" completed "$job" "$wanted"
 		# Should it have missed one, one more.
@@ -311,6 +314,7 @@ check() {
 			follower=
 		elif [ "$with" = once ]; then
 			"$CKPTFS" import flink "$checkpoints" --job audit >"$work/log/import.out" 2>&1 || die "import flink failed: $(tail -n 5 "$work/log/import.out")"
+			mount_it
 		fi
 		if [ -n "$with" ]; then
 			rm -rf "$work/checkpoints"
@@ -375,7 +379,7 @@ fixtures() {
 	audit="--keys 60 --payload 300 --rate 400 --events 1000000"
 	files="execution.checkpointing.data-inline-threshold: 0b"
 	small="state.backend.rocksdb.writebuffer.size: 64kb"
-	for kind in ${*:-v5 incremental-1.20 changelog changelog-1.20 raw raw-1.20 finished finished-1.20 unaligned unaligned-1.20}; do
+	for kind in ${*:-v5 incremental-1.20 changelog changelog-memory changelog-1.20 raw raw-1.20 finished finished-1.20 unaligned unaligned-1.20}; do
 		case $kind in
 		*-1.20) version=1.20 ;;
 		v5) version=2.0 ;;
@@ -386,6 +390,11 @@ fixtures() {
 		case $kind in
 		v5 | incremental-1.20)
 			fixture "$kind" "$version" 5 AuditJob "$audit $audit_out" "$files" "$small"
+			;;
+		changelog-memory)
+			# The changes themselves are in the metadata, so there are few.
+			fixture "$kind" "$version" 5 AuditJob "--keys 20 --payload 50 --rate 30 --events 1000000 $audit_out" "$files" "state.changelog.enabled: true" \
+				"state.changelog.storage: memory" "state.changelog.periodic-materialize.interval: 4s"
 			;;
 		changelog*)
 			# Materialized often, so that a checkpoint has both: a RocksDB and changes after it.

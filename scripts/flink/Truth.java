@@ -68,7 +68,7 @@ public class Truth {
     private static Path root;
     private static Path work;
     private static final Map<String, TreeSet<Long>> used = new TreeMap<>();
-    private static final List<String> missing = new ArrayList<>();
+    private static final TreeSet<String> missing = new TreeSet<>();
     private static long checkpoint;
     private static int keyedHandles;
     private static final List<String> OF_FILES = List.of("rocksdb", "sample_rows", "keyed_backend_meta", "operator_backend_meta", "read_bytes",
@@ -110,7 +110,7 @@ public class Truth {
         Map<String, Object> small = new LinkedHashMap<>(truth);
         truth.put("summary", map("checkpoints", new ArrayList<>(checkpoints.keySet()), "keyed_handles", keyedHandles, "files", files.size(),
                 "bytes", bytes, "files_unreferenced", unreferenced, "files_used_by_2_or_more_checkpoints", shared,
-                "referenced_but_missing", missing));
+                "referenced_but_missing", new ArrayList<>(missing)));
         truth.put("checkpoints", new ArrayList<>(checkpoints.values()));
         truth.put("files", listed);
         Files.createDirectories(out.resolve("small"));
@@ -280,7 +280,7 @@ public class Truth {
                     digest.update(part);
                 }
                 if (entries++ < 3) {
-                    some.add(map("key_hex", hex(key), "value_hex", hex(value), "value_sha256", sha256(value)));
+                    some.add(map("key_hex", hex(key), "value_hex", value.length > 128 ? null : hex(value), "value_sha256", sha256(value)));
                 }
                 keyBytes += key.length;
                 valueBytes += value.length;
@@ -302,7 +302,14 @@ public class Truth {
                 map("mode", at.getDistributionMode().name(), "offsets", Arrays.stream(at.getOffsets()).boxed().collect(Collectors.toList()))));
         Map<String, Object> said = map("class", handle.getClass().getSimpleName(), "state_size", handle.getStateSize(), "partitions", partitions,
                 "delegate", stream(handle.getDelegateStateHandle()));
-        if (managed) {
+        for (String[] merged : new String[][] {{"task_owned_dir", "getTaskOwnedDirHandle"}, {"shared_dir", "getSharedDirHandle"}}) {
+            Object directory = call(handle, merged[1]);
+            if (directory != null) {
+                org.apache.flink.core.fs.Path path = (org.apache.flink.core.fs.Path) call(directory, "getDirectory");
+                said.put(merged[0], map("class", directory.getClass().getSimpleName(), "directory", path.toString(), "in_tree", inTree(path)));
+            }
+        }
+        if (managed && handle.getStateSize() > 0) {
             OperatorBackendSerializationProxy proxy = new OperatorBackendSerializationProxy(Truth.class.getClassLoader());
             proxy.read(new DataInputViewStreamWrapper(new ByteArrayInputStream(read(handle.getDelegateStateHandle()))));
             said.put("operator_backend_meta", map("version", proxy.getReadVersion(),
@@ -374,6 +381,10 @@ public class Truth {
         if (handle instanceof FileStateHandle) {
             path = ((FileStateHandle) handle).getFilePath();
             said.put("path", path.toString());
+        } else if (handle.getClass().getSimpleName().equals("EmptySegmentFileStateHandle")) {
+            // 2.x's word for: there is nothing; it has no path and refuses to be read.
+            said.put("size", 0);
+            return said;
         } else if (handle instanceof SegmentFileStateHandle) {
             SegmentFileStateHandle segment = (SegmentFileStateHandle) handle;
             path = segment.getFilePath();
@@ -385,11 +396,6 @@ public class Truth {
             said.put("handle_name", ((ByteStreamStateHandle) handle).getHandleName());
         }
         said.put("size", handle.getStateSize());
-        String inTree = null;
-        if (path != null) {
-            Path real = Path.of(path.toUri().getPath());
-            inTree = real.startsWith(root) ? root.relativize(real).toString() : null;
-        }
         try {
             byte[] bytes = read(handle);
             said.put("read_bytes", bytes.length);
@@ -400,15 +406,21 @@ public class Truth {
         } catch (java.io.IOException gone) {
             said.put("read_error", String.valueOf(gone));
             said.put("missing", true);
-            missing.add(String.valueOf(path));
+            missing.add(String.valueOf(inTree(path) == null ? path : inTree(path)));
         }
         if (path != null) {
+            String inTree = inTree(path);
             said.put("in_tree", inTree);
             if (inTree != null) {
                 used.computeIfAbsent(inTree, name -> new TreeSet<>()).add(checkpoint);
             }
         }
         return said;
+    }
+
+    private static String inTree(org.apache.flink.core.fs.Path path) {
+        Path real = Path.of(path.toUri().getPath());
+        return real.startsWith(root) ? root.relativize(real).toString() : null;
     }
 
     /** A segment's stream answers -1 to an empty read, so that readAllBytes would stop early: reads as much as there should be. */
