@@ -180,7 +180,7 @@ taskmanager.memory.task.heap.size: 512m
 taskmanager.memory.task.off-heap.size: 0m
 taskmanager.memory.network.min: 64m
 taskmanager.memory.network.max: 64m
-taskmanager.memory.managed.size: 256m
+taskmanager.memory.managed.size: 512m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 128m
 taskmanager.memory.jvm-overhead.max: 128m
@@ -254,7 +254,7 @@ followed() {
 go_on() {
 	out=$work/out-$1
 	submit AuditJob "$1" "$2" $shape --rate 1000000 --out "file://$out"
-	await 600 "end of the restored job" is "$job" FINISHED
+	await 1200 "end of the restored job" is "$job" FINISHED
 	restored=$(rest "/jobs/$job/checkpoints" latest restored id)
 	# A job that starts anew counts the same.
 	[ "$restored" = "$n" ] || die "the job went on from '$restored', not from checkpoint $n: $2"
@@ -285,7 +285,7 @@ check() {
 		shape="--events $events --keys 2000 --payload 2000 --partitions 2"
 
 		submit AuditJob 2 "" $shape --rate 1000000 --out "file://$work/out-A"
-		await 600 "end of the undisturbed job" is "$job" FINISHED
+		await 1200 "end of the undisturbed job" is "$job" FINISHED
 		result "$work/out-A" >"$work/result-A"
 		# A comparison of nothing with nothing would be equal, too.
 		grep -qx "main seen $events" "$work/result-A" || die "the undisturbed run did not see its $events events: $work/result-A"
@@ -306,8 +306,8 @@ check() {
 		await 900 "checkpoint $wanted" completed "$job" "$wanted"
 		# Should it have missed one, one more.
 		if [ "$with" = follow ]; then await 300 "$wanted checkpoints on the mount (see $work/log/follow.out)" followed "$wanted"; fi
-		made=$(rest "/jobs/$job/checkpoints" counts completed)
 		cancel "$job"
+		made=$(rest "/jobs/$job/checkpoints" counts completed)
 		if [ "$with" = follow ]; then
 			kill "$follower"
 			wait "$follower" || true
@@ -388,7 +388,7 @@ fixtures() {
 		# The job needs a place for its result, though none of these gets that far.
 		audit_out="--out file://$FLINK_DIR/fixture-$kind/out"
 		case $kind in
-		v5 | incremental-1.20)
+		incremental*)
 			fixture "$kind" "$version" 5 AuditJob "$audit $audit_out" "$files" "$small"
 			;;
 		changelog-memory)
@@ -406,7 +406,7 @@ fixtures() {
 			# The short source is at its end when the first checkpoint is taken; with three subtasks and two splits, a reader of the main one is, too.
 			RESTORE=yes fixture "$kind" "$version" 3 AuditJob "$audit --short 600 $audit_out" "$files" "$small"
 			;;
-		unaligned*)
+		v5 | unaligned*)
 			# An operator that is slower than its source, and small buffers, so that little is in flight.
 			fixture "$kind" "$version" 3 AuditJob "--keys 60 --payload 300 --rate 5000 --events 1000000 --slow 2000 $audit_out" "$files" \
 				"execution.checkpointing.unaligned.enabled: true" "taskmanager.memory.segment-size: 4kb"

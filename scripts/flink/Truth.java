@@ -105,9 +105,10 @@ public class Truth {
             unreferenced += referenced ? 0 : 1;
             shared += by.size() > 1 ? 1 : 0;
         }
-        Map<String, Object> truth = map("fixture", args[0], "flink_version", args[1], "tree", "tree", "original_root", "file:" + root,
-                "note", "absolute paths in _metadata start with original_root; in_tree is the same path relative to tree/ (null: outside)");
+        Map<String, Object> truth = map("fixture", args[0], "flink_version", args[1], "original_root", "file:" + root);
         Map<String, Object> small = new LinkedHashMap<>(truth);
+        truth.put("tree", "tree");
+        truth.put("note", "absolute paths in _metadata start with original_root; in_tree is the same path relative to tree/ (null: outside)");
         truth.put("summary", map("checkpoints", new ArrayList<>(checkpoints.keySet()), "keyed_handles", keyedHandles, "files", files.size(),
                 "bytes", bytes, "files_unreferenced", unreferenced, "files_used_by_2_or_more_checkpoints", shared,
                 "referenced_but_missing", new ArrayList<>(missing)));
