@@ -155,7 +155,7 @@ start() {
 	shift 2
 	mkdir -p "$work/conf" "$work/log" "$work/checkpoints"
 	# A long path here and RocksDB cannot name its log: "File name too long" when a restore changes the parallelism.
-	spill=$(mktemp -d "${TMPDIR:-/tmp}/fk.XXXXXX")
+	spill=$(mktemp -d --suffix=.fk)
 	ports=$(python3 -c '
 import socket
 sockets = [socket.socket() for _ in range(2)]

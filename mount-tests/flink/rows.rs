@@ -25,14 +25,21 @@ fn joined(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option
 
 /// Every column family has the rows that FRocksDB counted, with the same keys and values.
 pub fn check(directory: &Path, handle: &Handle) {
-    let Some(told) = handle.truth["rocksdb"].as_object() else { return };
+    for (n, database) in handle.databases().iter().enumerate() {
+        let name = if n == 0 { "db".to_owned() } else { format!("db-{n}") };
+        if let Some(told) = database["rocksdb"].as_object() {
+            check_database(&directory.join(name), told);
+        }
+    }
+}
+
+fn check_database(database: &Path, told: &serde_json::Map<String, Value>) {
     let mut options = Options::default();
     options.set_merge_operator_associative("joined", joined);
     options.set_db_log_dir(std::env::temp_dir());
-    let database = directory.join("db");
-    let families = DB::list_cf(&options, &database).unwrap();
+    let families = DB::list_cf(&options, database).unwrap();
     let descriptors = families.iter().map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
-    let db = DB::open_cf_descriptors_read_only(&options, &database, descriptors, false).unwrap();
+    let db = DB::open_cf_descriptors_read_only(&options, database, descriptors, false).unwrap();
     for (name, truth) in told {
         let family = db.cf_handle(name).unwrap_or_else(|| panic!("{}: no {name}", database.display()));
         let (mut hash, mut rows) = (Sha256::new(), 0u64);

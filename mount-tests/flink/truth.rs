@@ -30,7 +30,8 @@ pub struct Handle {
     pub operator: String,
     pub subtask: u64,
     pub truth: Value,
-    keyed: bool,
+    /// Which of the subtask's.
+    kind: &'static str,
     root: PathBuf,
 }
 
@@ -118,13 +119,13 @@ impl Checkpoint {
             let display = text(&operator["uid"]).or_else(|| text(&operator["name"]));
             let display = display.unwrap_or_else(|| operator["operator_id"].as_str().unwrap().to_owned());
             for subtask in list(&operator["subtasks"]) {
-                for (kind, keyed) in [("managed_keyed", true), ("managed_operator", false)] {
+                for kind in ["managed_keyed", "managed_operator", "raw_keyed", "raw_operator"] {
                     for truth in list(&subtask[kind]) {
                         out.push(Handle {
                             operator: Name::encode(&display).to_string(),
                             subtask: subtask["subtask"].as_u64().unwrap(),
                             truth,
-                            keyed,
+                            kind,
                             root: self.root.clone(),
                         });
                     }
@@ -179,19 +180,45 @@ impl Handle {
             let size = f["read_bytes"].as_u64().or_else(|| f["size"].as_u64()).unwrap_or_else(|| panic!("{f}"));
             (path, f["sha256"].as_str().unwrap_or_else(|| panic!("{f}")).to_owned(), size)
         };
-        if !self.keyed {
+        if !self.truth["delegate"].is_null() {
             let empty = self.truth["delegate"]["sha256"].is_null();
-            return if empty { Vec::new() } else { vec![file("stream/operator".to_owned(), &self.truth["delegate"])] };
+            return if empty {
+                Vec::new()
+            } else {
+                vec![file(format!("stream/{}", self.name()), &self.truth["delegate"])]
+            };
         }
-        if self.truth["meta_state_handle"].is_null() {
-            return vec![file("stream/keyed".to_owned(), &self.truth["delegate"])];
+        let mut out = Vec::new();
+        for (n, database) in self.databases().iter().enumerate() {
+            let numbered = |name: &str| if n == 0 { name.to_owned() } else { format!("{name}-{n}") };
+            out.push(file(format!("stream/{}", numbered("meta")), &database["meta_state_handle"]));
+            for kind in ["shared_state", "private_state"] {
+                let path = |f: &Value| format!("{}/{}", numbered("db"), f["local_path"].as_str().unwrap());
+                out.extend(list(&database[kind]).iter().map(|f| file(path(f), f)));
+            }
         }
-        let mut out = vec![file("stream/meta".to_owned(), &self.truth["meta_state_handle"])];
-        for kind in ["shared_state", "private_state"] {
-            let each = list(&self.truth[kind]);
-            out.extend(each.iter().map(|f| file(format!("db/{}", f["local_path"].as_str().unwrap()), f)));
-        }
+        let changes = list(&self.truth["non_materialized"]).into_iter().flat_map(|c| list(&c["handles"]));
+        out.extend(changes.enumerate().map(|(n, f)| file(format!("stream/changelog-{n}"), &f)));
         out
+    }
+
+    /// The RocksDB handles in it: itself, or what its changes begin from.
+    pub fn databases(&self) -> Vec<Value> {
+        let materialized = list(&self.truth["materialized"]);
+        if materialized.is_empty() && !self.truth["meta_state_handle"].is_null() {
+            return vec![self.truth.clone()];
+        }
+        materialized
+    }
+
+    /// What its stream and its parts are called on the mount.
+    fn name(&self) -> &'static str {
+        match self.kind {
+            "managed_operator" => "operator",
+            "managed_keyed" => "keyed",
+            "raw_operator" => "raw-operator",
+            _ => "raw-keyed",
+        }
     }
 
     /// Path and bytes of the parts of its stream that are shown as files of their own, cut here from the file of the tree.
@@ -205,14 +232,18 @@ impl Handle {
         if let Some(states) = self.truth["partitions"].as_object() {
             for (state, told) in states {
                 for (n, offset) in list(&told["offsets"]).iter().enumerate() {
-                    places.push((format!("operator/{}/{n}", Name::encode(state)), offset.as_u64().unwrap()));
+                    let raw = self.kind == "raw_operator";
+                    let path =
+                        if raw { format!("raw-operator/{n}") } else { format!("operator/{}/{n}", Name::encode(state)) };
+                    places.push((path, offset.as_u64().unwrap()));
                 }
             }
         }
         let first = self.truth["key_group_range"][0].as_u64().unwrap_or(0);
         for (group, offset) in (first..).zip(list(&self.truth["key_group_offsets"])) {
-            if let Some(offset) = offset.as_u64().filter(|o| *o > 0) {
-                places.push((format!("keyed/{group}"), offset));
+            // -1, and in a savepoint 0: nothing was written for the group.
+            if let Some(offset) = offset.as_u64().filter(|o| *o > 0 || self.kind == "raw_keyed") {
+                places.push((format!("{}/{group}", self.name()), offset));
             }
         }
         let end_of = |from: u64| {

@@ -65,19 +65,24 @@ impl<'a> Resolver<'a> {
         Self { sources, directory, rewrites, old_top: Mutex::default(), listed: Mutex::default() }
     }
 
-    /// The file behind a handle; nothing for one that has its bytes with it, or none.
+    /// The file behind a handle; nothing for one that has its bytes with it, or none. `grows`: others may have written to it since, as to
+    /// the files of a changelog.
     ///
     /// # Errors
     /// When a directory cannot be listed. A file that is not there is no error.
-    pub fn find(&self, handle: &StreamHandle) -> Result<Option<Lookup>> {
+    pub fn find(&self, handle: &StreamHandle, grows: bool) -> Result<Option<Lookup>> {
+        let sized = |size: i64| match u64::try_from(size) {
+            Ok(size) if grows => Wanted::AtLeast(size),
+            _ => Wanted::Exactly(size),
+        };
         let (name, wanted) = match handle {
             StreamHandle::Null | StreamHandle::Inline { .. } | StreamHandle::EmptySegment => return Ok(None),
-            StreamHandle::KeyGroups(groups) => return self.find(&groups.stream),
+            StreamHandle::KeyGroups(groups) => return self.find(&groups.stream, grows),
             StreamHandle::Relative { path, size } => {
-                let lookup = self.first(path, vec![self.directory.join(path)], Wanted::Exactly(*size))?;
+                let lookup = self.first(path, vec![self.directory.join(path)], sized(*size))?;
                 return Ok(Some(lookup));
             }
-            StreamHandle::File { size, path } => (path, Wanted::Exactly(*size)),
+            StreamHandle::File { size, path } => (path, sized(*size)),
             StreamHandle::Segment { start, size, path, .. } => (path, Wanted::AtLeast(start.saturating_add(*size))),
         };
         let url = match SourceUrl::parse(name) {

@@ -10,7 +10,7 @@ use super::place::{Lookup, Resolver, impossible};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FilePath, rocks};
 use crate::store::Piece;
-use crate::types::{KeyGroupRange, Name};
+use crate::types::{Digest, KeyGroupRange, Name};
 
 /// A file, or a part of one, that a checkpoint needs and that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +122,7 @@ pub fn plan(metadata: &CheckpointMetadata, resolver: &Resolver<'_>) -> Result<Pl
     }
     let mut databases: HashMap<(usize, usize), Vec<Vec<Within>>> = HashMap::new();
     let mut changes: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut channels: HashMap<(usize, Option<usize>, Digest), FilePath> = HashMap::new();
     streams::<Error>(metadata, |place, handle| {
         let Some((operator, planned)) =
             metadata.operators.get(place.operator).zip(plan.operators.get_mut(place.operator))
@@ -148,7 +149,8 @@ pub fn plan(metadata: &CheckpointMetadata, resolver: &Resolver<'_>) -> Result<Pl
             name,
             why,
         };
-        let piece = match (handle, resolver.find(handle)?) {
+        let grows = matches!(place.part, Part::Changes(_));
+        let piece = match (handle, resolver.find(handle, grows)?) {
             (_, Some(Lookup::Missing { name, why })) => {
                 plan.missing.push(missing(name, why));
                 plan.stored.push(None);
@@ -166,6 +168,13 @@ pub fn plan(metadata: &CheckpointMetadata, resolver: &Resolver<'_>) -> Result<Pl
                 plan.stored.push(None);
                 return Ok(());
             }
+        };
+        // The channels of a subtask have a handle each, and one file.
+        let path = match (place.role, piece.origin()) {
+            (Role::InputChannel(_) | Role::ResultSubpartition(_), Some(origin)) => {
+                channels.entry((place.operator, place.subtask, origin)).or_insert(path).clone()
+            }
+            _ => path,
         };
         let files = match subtask {
             Some(subtask) => &mut planned.tasks.entry(subtask.index).or_insert_with(|| task_of(subtask)).files,
