@@ -1,4 +1,5 @@
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.InputStream;
 import java.lang.reflect.Method;
@@ -424,16 +425,19 @@ public class Truth {
         return real.startsWith(root) ? root.relativize(real).toString() : null;
     }
 
-    /** A segment's stream answers -1 to an empty read, so that readAllBytes would stop early: reads as much as there should be. */
+    /**
+     * To the end of the stream, not to the size that the handle says: files of changes are longer. A segment's stream answers -1 to an empty
+     * read, so that readAllBytes would stop early.
+     */
     private static byte[] read(StreamStateHandle handle) throws Exception {
+        ByteArrayOutputStream whole = new ByteArrayOutputStream();
         try (InputStream in = handle.openInputStream()) {
-            byte[] bytes = new byte[(int) handle.getStateSize()];
-            int at = 0;
-            for (int got; at < bytes.length && (got = in.read(bytes, at, bytes.length - at)) > 0; ) {
-                at += got;
+            byte[] part = new byte[1 << 16];
+            for (int got; (got = in.read(part)) > 0; ) {
+                whole.write(part, 0, got);
             }
-            return Arrays.copyOf(bytes, at);
         }
+        return whole.toByteArray();
     }
 
     private interface Say<T> {
