@@ -30,10 +30,20 @@ pub struct Handle {
     pub operator: String,
     pub subtask: u64,
     pub truth: Value,
-    /// Which of the subtask's.
-    kind: &'static str,
+    /// What its stream and its parts are called on the mount.
+    name: String,
     root: PathBuf,
 }
+
+/// A subtask's handles, and what their streams are called on the mount.
+const KINDS: [(&str, &str); 6] = [
+    ("managed_keyed", "keyed"),
+    ("managed_operator", "operator"),
+    ("raw_keyed", "raw-keyed"),
+    ("raw_operator", "raw-operator"),
+    ("input_channel_handles", "input-"),
+    ("result_subpartition_handles", "output-"),
+];
 
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
@@ -119,13 +129,19 @@ impl Checkpoint {
             let display = text(&operator["uid"]).or_else(|| text(&operator["name"]));
             let display = display.unwrap_or_else(|| operator["operator_id"].as_str().unwrap().to_owned());
             for subtask in list(&operator["subtasks"]) {
-                for kind in ["managed_keyed", "managed_operator", "raw_keyed", "raw_operator"] {
-                    for truth in list(&subtask[kind]) {
+                let mut shared = Vec::new();
+                for (kind, name) in KINDS {
+                    for (n, truth) in list(&subtask[kind]).into_iter().enumerate() {
+                        // The channels of a subtask share a file, which is shown once.
+                        if name.ends_with('-') && shared.contains(&truth["delegate"]["path"]) {
+                            continue;
+                        }
+                        shared.push(truth["delegate"]["path"].clone());
                         out.push(Handle {
                             operator: Name::encode(&display).to_string(),
                             subtask: subtask["subtask"].as_u64().unwrap(),
                             truth,
-                            kind,
+                            name: if name.ends_with('-') { format!("{name}{n}") } else { name.to_owned() },
                             root: self.root.clone(),
                         });
                     }
@@ -185,7 +201,7 @@ impl Handle {
             return if empty {
                 Vec::new()
             } else {
-                vec![file(format!("stream/{}", self.name()), &self.truth["delegate"])]
+                vec![file(format!("stream/{}", self.name), &self.truth["delegate"])]
             };
         }
         let mut out = Vec::new();
@@ -211,16 +227,6 @@ impl Handle {
         materialized
     }
 
-    /// What its stream and its parts are called on the mount.
-    fn name(&self) -> &'static str {
-        match self.kind {
-            "managed_operator" => "operator",
-            "managed_keyed" => "keyed",
-            "raw_operator" => "raw-operator",
-            _ => "raw-keyed",
-        }
-    }
-
     /// Path and bytes of the parts of its stream that are shown as files of their own, cut here from the file of the tree.
     pub fn parts(&self) -> Vec<(String, Vec<u8>)> {
         let delegate = &self.truth["delegate"];
@@ -232,7 +238,7 @@ impl Handle {
         if let Some(states) = self.truth["partitions"].as_object() {
             for (state, told) in states {
                 for (n, offset) in list(&told["offsets"]).iter().enumerate() {
-                    let raw = self.kind == "raw_operator";
+                    let raw = self.name == "raw-operator";
                     let path =
                         if raw { format!("raw-operator/{n}") } else { format!("operator/{}/{n}", Name::encode(state)) };
                     places.push((path, offset.as_u64().unwrap()));
@@ -242,8 +248,8 @@ impl Handle {
         let first = self.truth["key_group_range"][0].as_u64().unwrap_or(0);
         for (group, offset) in (first..).zip(list(&self.truth["key_group_offsets"])) {
             // -1, and in a savepoint 0: nothing was written for the group.
-            if let Some(offset) = offset.as_u64().filter(|o| *o > 0 || self.kind == "raw_keyed") {
-                places.push((format!("{}/{group}", self.name()), offset));
+            if let Some(offset) = offset.as_u64().filter(|o| *o > 0 || self.name == "raw-keyed") {
+                places.push((format!("{}/{group}", self.name), offset));
             }
         }
         let end_of = |from: u64| {
