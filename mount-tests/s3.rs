@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Weed {
     child: Child,
     port: u16,
+    /// The filer's port, and that of its RPC.
+    filer: (u16, u16),
     dir: PathBuf,
 }
 
@@ -73,7 +75,7 @@ impl Weed {
         }
         let log = File::create(dir.join("weed.log")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        let mut server = Self { child, port: ports[6], dir };
+        let mut server = Self { child, port: ports[6], filer: (ports[4], ports[5]), dir };
         let begun = Instant::now();
         while !server.answers() {
             let ended = server.child.try_wait().unwrap();
@@ -122,6 +124,19 @@ impl Weed {
 
     fn log(&self) -> String {
         fs::read_to_string(self.dir.join("weed.log")).unwrap_or_default()
+    }
+
+    /// Copies a directory into the bucket, below a prefix.
+    pub fn put(&self, directory: &Path, prefix: &str) {
+        let (port, grpc) = self.filer;
+        let to = format!("http://127.0.0.1:{port}.{grpc}/buckets/{BUCKET}/{prefix}/");
+        let told = Command::new(program()).arg("filer.copy").arg(directory).arg(to).output().unwrap();
+        assert!(told.status.success(), "{told:?}");
+    }
+
+    /// Where something in the bucket is.
+    pub fn url(&self, prefix: &str) -> String {
+        format!("s3://{BUCKET}/{prefix}")
     }
 
     /// Lets a desk use this server: a store at a prefix of the bucket, with somebody's credentials.

@@ -3,6 +3,7 @@
 
 mod damaged;
 mod follow;
+mod s3;
 
 #[cfg(feature = "rocksdb")]
 mod rows;

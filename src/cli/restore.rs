@@ -48,7 +48,12 @@ enum Wanted {
 
 impl Args {
     fn wanted(&self) -> std::result::Result<Wanted, String> {
-        let Some(directory) = &self.directory else { return Ok(Wanted::Settle(PathBuf::from(&self.checkpoint))) };
+        let Some(directory) = &self.directory else {
+            if self.job.is_some() || self.mount.is_some() {
+                return Err("--job and --mount are for a clone that is made now: JOB/chk-N DIR".to_owned());
+            }
+            return Ok(Wanted::Settle(PathBuf::from(&self.checkpoint)));
+        };
         let text = self.checkpoint.to_str().ok_or("a checkpoint's name is UTF-8: JOB/chk-N")?;
         words::selection(text).map(|selection| Wanted::Restore(selection, directory.clone()))
     }

@@ -28,8 +28,12 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     if text == "default" {
         return Ok(Size::Default);
     }
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (count, unit) = text.split_at(digits);
+    let (count, fraction) = count.split_once('.').unwrap_or((count, "0"));
+    if fraction.is_empty() || fraction.len() > 3 {
+        return Err(wrong());
+    }
     let unit: u64 = match unit.trim() {
         "" | "B" => 1,
         "k" | "kB" | "KB" => 1000,
@@ -42,7 +46,10 @@ fn size(text: &str) -> std::result::Result<Size, String> {
         "TiB" | "T" => 1 << 40,
         _ => return Err(wrong()),
     };
-    count.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).map(Size::Bytes).ok_or_else(wrong)
+    let whole = count.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)?;
+    let parts: u64 = format!("{fraction:0<3}").parse().map_err(|_| wrong())?;
+    let part = unit.checked_mul(parts).map(|n| n / 1000);
+    part.and_then(|part| whole.checked_add(part)).map(Size::Bytes).ok_or_else(wrong)
 }
 
 impl Args {
@@ -88,11 +95,13 @@ mod tests {
             ("3 TiB", 3 << 40),
             ("0", 0),
             ("7G", 7 << 30),
+            ("1.5GiB", 3 << 29),
+            ("0.25 MB", 250_000),
         ] {
             assert_eq!(size(text), Ok(Size::Bytes(bytes)), "{text}");
         }
         assert_eq!(size("default"), Ok(Size::Default));
-        for bad in ["", "GiB", "-1", "1.5GiB", "20gib", "99999999TiB", "1 2"] {
+        for bad in ["", "GiB", "-1", "1.GiB", ".5GiB", "1.2.3", "1.0001GiB", "20gib", "99999999TiB", "1 2"] {
             assert!(size(bad).is_err(), "{bad}");
         }
         let args = Args { cache_size: Some(Size::Bytes(5)), cache_free: Some(Size::Default) };

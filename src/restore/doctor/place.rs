@@ -41,7 +41,12 @@ pub(super) fn examine(question: &Question) -> Vec<Finding> {
 
 fn cache(path: &Path) -> Finding {
     match Cache::open(path, CacheOptions { create: false }) {
-        Ok(_) => Finding::fine("cache", path.display().to_string()),
+        Ok(cache) => {
+            let limits = cache.limits();
+            let most = limits.size.map_or_else(String::new, |n| format!(", which may take {} MiB", n >> 20));
+            let free = limits.free.map_or_else(String::new, |n| format!(", and leaves {} MiB free", n >> 20));
+            Finding::fine("cache", format!("{}{most}{free}", path.display()))
+        }
         Err(e) if e.kind() == Kind::NotFound => {
             Finding::new("cache", Severity::Note, format!("{} will be made at its first use", path.display()), "")
         }
