@@ -1,6 +1,7 @@
 //! Takes another program's checkpoint in: opens a checkpoint under the same number, stores what each subtask had, and publishes it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +12,8 @@ use super::snapshot;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{CheckpointKind, ExpectedOperator, Intent, TaskManifest, Verdict};
-use crate::lifecycle::{self, Base};
+use crate::lifecycle::{self, Base, driver};
+use crate::limits;
 use crate::store::Sources;
 use crate::types::{CheckpointNumber, Digest, Name, Progress};
 
@@ -105,29 +107,63 @@ fn tasks<'a>(
         }
     };
     progress.phase("read and store");
-    for operator in &request.operators {
-        for subtask in 0..operator.parallelism {
-            let task = prepare(operator, subtask)?;
-            // A job that was rescaled hands one table to several subtasks.
-            let shared = task.files.iter().filter_map(|file| match &file.content {
-                ForeignContent::Piece(piece) => by_origin.get(&piece.origin()?).copied(),
-                ForeignContent::Within { .. } => None,
-            });
-            let mut shared: Vec<usize> = shared.collect();
-            shared.sort_unstable();
-            shared.dedup();
-            let siblings: Vec<_> = shared.into_iter().filter_map(|i| stored.get(i).cloned()).collect();
-            let (report, manifest) = foreign::store(import, task, &siblings, progress)?;
-            manifest.origins.values().for_each(|origin| {
-                by_origin.entry(*origin).or_insert(stored.len());
-            });
-            stored.push(manifest);
-            add(report);
+    let mut batch = Batch::default();
+    let all = request.operators.iter().flat_map(|operator| (0..operator.parallelism).map(move |i| (operator, i)));
+    for (operator, subtask) in all {
+        let task = prepare(operator, subtask)?;
+        let origins = origins(&task);
+        if batch.tasks.len() >= limits::PARALLEL_REQUESTS || origins.iter().any(|o| batch.origins.contains(o)) {
+            batch.store(import, &mut stored, &mut by_origin, progress)?.into_iter().for_each(&mut add);
         }
+        batch.origins.extend(origins.iter().copied());
+        batch.tasks.push((task, origins));
     }
+    batch.store(import, &mut stored, &mut by_origin, progress)?.into_iter().for_each(&mut add);
     let (report, _) = foreign::store(import, last(&stored)?, &[], progress)?;
     add(report);
     total.ok_or_else(|| Error::new(Kind::Other, "internal: a checkpoint without subtasks"))
+}
+
+/// Subtasks that are stored at once. A job that was rescaled hands one table to several subtasks: those are not in one batch, so that the
+/// second one finds what the first one stored.
+#[derive(Default)]
+struct Batch<'a> {
+    tasks: Vec<(ForeignTask<'a>, Vec<Digest>)>,
+    origins: HashSet<Digest>,
+}
+
+impl Batch<'_> {
+    fn store(
+        &mut self,
+        import: &Import<'_>,
+        stored: &mut Vec<Arc<TaskManifest>>,
+        by_origin: &mut HashMap<Digest, usize>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<SnapshotReport>> {
+        self.origins.clear();
+        let done = driver::parallel(mem::take(&mut self.tasks), |(task, origins)| {
+            let shared: BTreeSet<usize> = origins.iter().filter_map(|origin| by_origin.get(origin).copied()).collect();
+            let siblings: Vec<_> = shared.into_iter().filter_map(|i| stored.get(i).cloned()).collect();
+            foreign::store(import, task, &siblings, progress)
+        })?;
+        let mut reports = Vec::with_capacity(done.len());
+        for (report, manifest) in done {
+            for origin in manifest.origins.values() {
+                by_origin.entry(*origin).or_insert(stored.len());
+            }
+            stored.push(manifest);
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+}
+
+fn origins(task: &ForeignTask<'_>) -> Vec<Digest> {
+    let origins = task.files.iter().filter_map(|file| match &file.content {
+        ForeignContent::Piece(piece) => piece.origin(),
+        ForeignContent::Within { .. } => None,
+    });
+    origins.collect()
 }
 
 /// Gives a number up that an import began: what it needs is gone.
