@@ -166,7 +166,7 @@ fn content(
 fn take(import: &Import<'_>, transfer: &Transfer<'_>, file: &ForeignFile, piece: &Piece) -> Result<Content> {
     let size = file.size();
     let (digest, tree, opened) = import.session.cache.take_in::<Error>(size, |receiver| match piece {
-        Piece::There { file, offset, length } => Ok(import.sources.read_into(&file.url, *offset, *length, receiver)?),
+        Piece::There { file, offset, length } => Ok(import.sources.read_into(file, *offset, *length, receiver)?),
         Piece::Here(bytes) => receiver(bytes)
             .map_err(|e| Error::with_source(Kind::Other, format!("cannot write {} into the cache: {e}", file.path), e)),
     })?;

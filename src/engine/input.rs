@@ -60,7 +60,7 @@ impl ForeignFile {
     fn read(&self, sources: &Sources, offset: u64, length: u64) -> Result<Vec<u8>> {
         let bytes = match &self.content {
             ForeignContent::Piece(Piece::There { file, offset: from, .. }) => {
-                return Ok(sources.read(&file.url, from.saturating_add(offset), length)?.to_vec());
+                return Ok(sources.read(file, from.saturating_add(offset), length)?.to_vec());
             }
             ForeignContent::Piece(Piece::Here(bytes)) | ForeignContent::Within { bytes, .. } => bytes,
         };

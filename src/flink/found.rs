@@ -90,7 +90,7 @@ pub fn read(sources: &Sources, directory: &SourceUrl) -> Result<Read> {
     if file.size > most {
         return Err(Error::new(Kind::Resources, format!("{url} has {} bytes, at most {most} may be", file.size)));
     }
-    let bytes = sources.read(&url, 0, file.size)?;
+    let bytes = sources.read(&file, 0, file.size)?;
     let metadata = metadata::read(&bytes).map_err(|e| Error::with_source(e.kind(), format!("{url}: {e}"), e))?;
     let number = u64::try_from(metadata.checkpoint_id).ok().and_then(|n| CheckpointNumber::new(n).ok());
     let number = number.ok_or_else(|| {

@@ -134,9 +134,34 @@ impl<'a> Resolver<'a> {
         out
     }
 
+    /// The directory that all files of a checkpoint lie below: the one above its job's, or above a savepoint.
+    fn top(&self) -> SourceUrl {
+        let above = |url: &SourceUrl| url.parent().unwrap_or_else(|| url.clone());
+        let parent = above(&self.directory);
+        if self.directory.name().starts_with("chk-") { above(&parent) } else { parent }
+    }
+
+    /// Whether a file may be read. A `_metadata` is somebody else's word: it must not make an importer that runs as root publish
+    /// whatever it names.
+    fn may_read(&self, url: &SourceUrl) -> bool {
+        let mut inside = std::iter::once(self.top()).chain(self.rewrites.iter().map(|r| r.to.clone()));
+        inside.any(|directory| self.sources.is_inside(url, &directory))
+    }
+
     fn first(&self, name: &str, candidates: Vec<SourceUrl>, wanted: Wanted) -> Result<Lookup> {
         let mut why = None;
         for candidate in candidates {
+            if !self.may_read(&candidate) {
+                if matches!(self.look(&candidate), Ok(Some(_))) {
+                    why.get_or_insert_with(|| {
+                        format!(
+                            "{candidate} lies outside of {}: if it is meant, say --rewrite {name}={candidate}",
+                            self.top()
+                        )
+                    });
+                }
+                continue;
+            }
             match self.look(&candidate) {
                 Ok(Some(file)) if wanted.fits(file.size) => return Ok(Lookup::Found(file)),
                 Ok(Some(file)) => {

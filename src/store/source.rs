@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::time::timeout;
 
 use super::error::{Result, StoreError, explain};
@@ -17,6 +17,7 @@ use super::location::Location;
 use super::options::StoreOptions;
 use super::runtime::runtime;
 use super::text;
+use crate::local::own_mount;
 use crate::metrics::Counter;
 use crate::types::Digest;
 
@@ -32,6 +33,8 @@ pub struct SourceFile {
     pub size: u64,
     /// Changes when the file does: a bucket's ETag, or a local file's inode and times.
     pub version: String,
+    /// The ETag, where there is one: a read of another version is refused.
+    tag: Option<String>,
 }
 
 /// Bytes that lie in a source, or that came with what named them.
@@ -81,7 +84,7 @@ impl Piece {
     pub fn read(&self, sources: &Sources) -> Result<Bytes> {
         match self {
             Self::Here(bytes) => Ok(bytes.clone()),
-            Self::There { file, offset, length } => sources.read(&file.url, *offset, *length),
+            Self::There { file, offset, length } => sources.read(file, *offset, *length),
         }
     }
 }
@@ -235,7 +238,7 @@ impl Sources {
         let path = key(url)?;
         let found = self.ask("list", url, 0, bucket.list_with_delimiter(Some(&path)))?;
         let at = |path: &Path| SourceUrl { root: url.root.clone(), path: plain(path.as_ref()) };
-        let file = |meta: ObjectMeta| SourceFile { url: at(&meta.location), size: meta.size, version: version(&meta) };
+        let file = |meta: ObjectMeta| in_bucket(at(&meta.location), meta);
         Ok(SourceListing {
             files: found.objects.into_iter().map(file).collect(),
             directories: found.common_prefixes.iter().map(at).collect(),
@@ -253,28 +256,38 @@ impl Sources {
         let bucket = self.bucket(url)?;
         let path = key(url)?;
         match self.ask("look at", url, 0, async { bucket.head(&path).await }) {
-            Ok(meta) => Ok(Some(SourceFile { url: url.clone(), size: meta.size, version: version(&meta) })),
+            Ok(meta) => Ok(Some(in_bucket(url.clone(), meta))),
             Err(StoreError::NotFound { .. }) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
+    /// Whether a place lies below another one, wherever symbolic links lead. What is not there is nowhere.
+    #[must_use]
+    pub fn is_inside(&self, url: &SourceUrl, directory: &SourceUrl) -> bool {
+        if url.root != "file://" || directory.root != "file://" {
+            return url.below(directory).is_some();
+        }
+        let real = |url: &SourceUrl| fs::canonicalize(&url.path).ok();
+        let (Some(parent), Some(directory)) = (url.parent().as_ref().and_then(real), real(directory)) else {
+            return false;
+        };
+        parent.starts_with(directory)
+    }
+
     /// Reads a part of a file, piece by piece.
     ///
     /// # Errors
-    /// When it cannot be read, or is shorter; when the receiver fails.
+    /// When it cannot be read, is shorter, or is another one than was seen; when the receiver fails.
     pub fn read_into(
         &self,
-        url: &SourceUrl,
+        file: &SourceFile,
         offset: u64,
         length: u64,
         sink: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
     ) -> Result<()> {
-        let local = if url.root == "file://" {
-            Some(File::open(LocalPath::new(&url.path)).map_err(|e| failed("read", url, e))?)
-        } else {
-            None
-        };
+        let url = &file.url;
+        let local = if url.root == "file://" { Some(open_seen(file)?) } else { None };
         let mut at = offset;
         let end = offset.saturating_add(length);
         while at < end {
@@ -283,7 +296,8 @@ impl Sources {
                 Some(file) => read_piece(file, url, at, piece)?,
                 None => {
                     let (bucket, path) = (self.bucket(url)?, key(url)?);
-                    self.ask("read", url, piece, async { bucket.get_range(&path, at..at + piece).await })?
+                    let options = GetOptions::new().with_range(Some(at..at + piece)).with_if_match(file.tag.clone());
+                    self.ask("read", url, piece, async { bucket.get_opts(&path, options).await?.bytes().await })?
                 }
             };
             if bytes.len() as u64 != piece {
@@ -301,9 +315,9 @@ impl Sources {
     ///
     /// # Errors
     /// As [`Sources::read_into`].
-    pub fn read(&self, url: &SourceUrl, offset: u64, length: u64) -> Result<Bytes> {
+    pub fn read(&self, file: &SourceFile, offset: u64, length: u64) -> Result<Bytes> {
         let mut whole = Vec::new();
-        self.read_into(url, offset, length, &mut |piece| {
+        self.read_into(file, offset, length, &mut |piece| {
             whole.try_reserve(piece.len()).map_err(|_| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
             whole.extend_from_slice(piece);
             Ok(())
@@ -336,6 +350,7 @@ fn classify(what: &'static str, url: &SourceUrl, error: &Error) -> StoreError {
     let (object, why) = (url.to_string(), explain(error));
     match error {
         Error::NotFound { .. } => StoreError::NotFound { what, object, why },
+        Error::Precondition { .. } => changed(url),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreError::Permission { what, object, why },
         Error::InvalidPath { .. } | Error::NotSupported { .. } => StoreError::Invalid { object, why },
         _ => silent(what, url, why, Duration::ZERO),
@@ -347,8 +362,21 @@ fn key(url: &SourceUrl) -> Result<Path> {
         .map_err(|e| StoreError::Invalid { object: url.to_string(), why: format!("it is no key: {}", explain(&e)) })
 }
 
-fn version(meta: &ObjectMeta) -> String {
-    meta.e_tag.clone().unwrap_or_else(|| meta.last_modified.to_rfc3339())
+fn in_bucket(url: SourceUrl, meta: ObjectMeta) -> SourceFile {
+    let version = meta.e_tag.clone().unwrap_or_else(|| meta.last_modified.to_rfc3339());
+    SourceFile { url, size: meta.size, version, tag: meta.e_tag }
+}
+
+/// Opens a file that was seen; it must still be that one, and no link.
+fn open_seen(file: &SourceFile) -> Result<File> {
+    let opened = File::options().read(true).custom_flags(own_mount::NO_FOLLOW).open(LocalPath::new(&file.url.path));
+    let opened = opened.map_err(|e| failed("read", &file.url, e))?;
+    let now = seen(file.url.clone(), &opened.metadata().map_err(|e| failed("look at", &file.url, e))?);
+    if now == *file { Ok(opened) } else { Err(changed(&file.url)) }
+}
+
+fn changed(url: &SourceUrl) -> StoreError {
+    StoreError::Damaged { object: url.to_string(), why: "it is another file than it was a moment ago".to_owned() }
 }
 
 fn failed(what: &'static str, url: &SourceUrl, e: std::io::Error) -> StoreError {
@@ -362,11 +390,11 @@ fn failed(what: &'static str, url: &SourceUrl, e: std::io::Error) -> StoreError 
 
 fn seen(url: SourceUrl, meta: &fs::Metadata) -> SourceFile {
     let version = format!("{:x}-{:x}-{:x}.{:x}", meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec());
-    SourceFile { url, size: meta.len(), version }
+    SourceFile { url, size: meta.len(), version, tag: None }
 }
 
 fn look_at_file(url: &SourceUrl) -> Result<Option<SourceFile>> {
-    match fs::metadata(&url.path) {
+    match fs::symlink_metadata(&url.path) {
         Ok(meta) => Ok(meta.is_file().then(|| seen(url.clone(), &meta))),
         Err(e) => match failed("look at", url, e) {
             StoreError::NotFound { .. } => Ok(None),
@@ -387,7 +415,8 @@ fn list_directory(url: &SourceUrl) -> Result<SourceListing> {
         // Nothing refers to a name that is not text.
         let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
         let below = url.join(&name);
-        match fs::metadata(entry.path()) {
+        // A symbolic link is neither: it could lead anywhere.
+        match entry.metadata() {
             Ok(meta) if meta.is_dir() => listing.directories.push(below),
             Ok(meta) if meta.is_file() => listing.files.push(seen(below, &meta)),
             Ok(_) => {}
@@ -456,9 +485,22 @@ mod tests {
         assert_eq!(sources.look(&url.join("b")).unwrap().unwrap(), listing.files[0]);
         assert_eq!(sources.look(&url.join("a")).unwrap(), None);
         assert_eq!(sources.look(&url.join("c/d")).unwrap(), None);
-        assert_eq!(sources.read(&url.join("b"), 1, 3).unwrap(), "ell");
-        assert!(matches!(sources.read(&url.join("b"), 1, 5), Err(StoreError::Damaged { .. })));
-        assert!(matches!(sources.read(&url.join("c"), 0, 1), Err(StoreError::NotFound { .. })));
+        let file = &listing.files[0];
+        assert_eq!(sources.read(file, 1, 3).unwrap(), "ell");
+        assert!(matches!(sources.read(file, 1, 5), Err(StoreError::Damaged { .. })));
+        // A link leads nowhere, and another file in its place is not it.
+        std::os::unix::fs::symlink("b", dir.path().join("link")).unwrap();
+        assert_eq!(sources.look(&url.join("link")).unwrap(), None);
+        assert_eq!(sources.list(&url).unwrap().files.len(), 1);
+        fs::rename(dir.path().join("b"), dir.path().join("c")).unwrap();
+        assert!(matches!(sources.read(file, 0, 1), Err(StoreError::NotFound { .. })));
+        fs::write(dir.path().join("b"), b"HELLO").unwrap();
+        assert!(matches!(sources.read(file, 0, 1), Err(StoreError::Damaged { .. })));
+        std::os::unix::fs::symlink("/etc", dir.path().join("a/etc")).unwrap();
+        assert!(sources.is_inside(&url.join("a/x"), &url));
+        assert!(!sources.is_inside(&url.join("a/etc/passwd"), &url));
+        assert!(!sources.is_inside(&url.join("nowhere/x"), &url));
+        fs::remove_file(dir.path().join("c")).unwrap();
         assert_eq!(sources.list(&url.join("c")).unwrap(), SourceListing::default());
     }
 }
