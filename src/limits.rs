@@ -64,6 +64,9 @@ pub const OPERATORS: usize = 4096;
 /// Most free properties and state descriptors of a task manifest.
 pub const PROPERTIES: usize = 4096;
 
+/// Most values of JSON in all state descriptors of a task manifest: 64 for each. One of two bytes may take some two hundred in memory.
+pub const STATE_VALUES: usize = 64 * PROPERTIES;
+
 /// Longest property key or value in bytes.
 pub const PROPERTY_LEN: usize = 64 << 10;
 

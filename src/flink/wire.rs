@@ -157,6 +157,22 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// So many of something, in a list that has never much more room than it has items: it grows by a quarter, and no further than the number
+/// that was said. A number alone takes no memory, and what follows it no more than it is worth.
+///
+/// # Errors
+/// The first of an item.
+pub fn gather<T, E>(count: usize, mut one: impl FnMut() -> Result<T, E>) -> Result<Vec<T>, E> {
+    let mut list = Vec::new();
+    for done in 0..count {
+        if list.len() == list.capacity() {
+            list.reserve_exact((done / 4).max(4).min(count - done));
+        }
+        list.push(one()?);
+    }
+    Ok(list)
+}
+
 /// Modified UTF-8: 0 in two bytes, and what is beyond 16 bits as two surrogates of three bytes each.
 fn decode(bytes: &[u8]) -> Option<String> {
     let mut units = Vec::with_capacity(bytes.len());
@@ -208,6 +224,26 @@ mod tests {
         assert_eq!(encode_utf(&"x".repeat(65_536)), None);
         for bad in [&[0, 1, 0xFF][..], &[0, 1, 0xC3], &[0, 2, 0xC3, 0x03], &[0, 2, 0x61], &[0]] {
             assert!(Cursor::new("x", bad).utf().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_little_more_room_than_items() {
+        for said in [0usize, 1, 2, 4, 5, 100, 10_000, usize::MAX] {
+            for there in [1usize, 3, 4, 5, 63, 64, 65, 1_000, 1_025] {
+                let (mut read, mut most) = (0, 0);
+                let one = || {
+                    read += 1;
+                    if read > there { Err(()) } else { Ok([0u8; 96]) }
+                };
+                let list = gather(said, one);
+                assert_eq!(list.is_ok(), said <= there);
+                if let Ok(list) = list {
+                    assert_eq!(list.len(), said);
+                    most = most.max(list.capacity());
+                }
+                assert!(most <= said && most <= there + there / 4 + 4, "{said} {there} {most}");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ pub mod place;
 pub mod records;
 pub mod rocks;
 pub mod signature;
+mod states;
 pub mod task;
 
 pub use header::{Decoded, FormatError, Record, decode, decode_at, encode, refusal};

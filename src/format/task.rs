@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::header::Record;
 use super::place::{Place, Role};
+use super::states;
 use crate::limits;
 use crate::types::{BlobName, Digest, Extent, KeyGroupRange, Name};
 
@@ -32,7 +33,7 @@ pub struct TaskManifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_groups: Option<KeyGroupRange>,
     /// Descriptors of the registered states, opaque here.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "states::read")]
     pub states: Vec<serde_json::Value>,
     /// Free properties.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -334,6 +335,9 @@ impl TaskManifest {
     fn check_extras(&self) -> Result<(), String> {
         if self.properties.len() > limits::PROPERTIES || self.states.len() > limits::PROPERTIES {
             return Err("too many properties or states".to_owned());
+        }
+        if !states::fit(&self.states) {
+            return Err(format!("more than {} values in its states", limits::STATE_VALUES));
         }
         if self.properties.iter().any(|(k, v)| k.len() > limits::PROPERTY_LEN || v.len() > limits::PROPERTY_LEN) {
             return Err("a property is too long".to_owned());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::serializer::Serializer;
 use super::value::Value;
-use crate::flink::wire::Cursor;
+use crate::flink::wire::{Cursor, gather};
 use crate::limits;
 
 /// The value that these bytes are; `None` when they are no value of this serializer, or more than one.
@@ -14,6 +14,17 @@ pub fn decode(serializer: &Serializer, bytes: &[u8]) -> Option<Value> {
     let mut decoder = Decoder::new(bytes);
     let value = decoder.value(serializer)?;
     decoder.is_empty().then_some(value)
+}
+
+/// So many values, without much room for more.
+pub(super) fn list<T>(count: usize, mut one: impl FnMut() -> Option<T>) -> Option<Vec<T>> {
+    gather(count, || one().ok_or(())).ok()
+}
+
+/// One for each of these.
+fn of_each<F, T>(fields: &[F], mut one: impl FnMut(&F) -> Option<T>) -> Option<Vec<T>> {
+    let mut fields = fields.iter();
+    list(fields.len(), || fields.next().and_then(&mut one))
 }
 
 /// A position in a row, and how many values may still be made of it.
@@ -61,24 +72,21 @@ impl<'a> Decoder<'a> {
             Serializer::Plain(plain) => self.plain(*plain)?,
             Serializer::List(element) => {
                 let count = self.count()?;
-                Value::List((0..count).map(|_| self.value(element)).collect::<Option<_>>()?)
+                Value::List(list(count, || self.value(element))?)
             }
             Serializer::Array(element) => {
                 let count = self.count()?;
-                Value::List((0..count).map(|_| self.present(element, true)).collect::<Option<_>>()?)
+                Value::List(list(count, || self.present(element, true))?)
             }
             Serializer::Map(key, value) => {
                 let count = self.count()?;
-                let entries = (0..count).map(|_| Some((self.value(key)?, self.present(value, false)?)));
-                Value::Map(entries.collect::<Option<_>>()?)
+                Value::Map(list(count, || Some((self.value(key)?, self.present(value, false)?)))?)
             }
             Serializer::Either(left, right) => match self.bool()? {
                 true => Value::record([("left", self.value(left)?)]),
                 false => Value::record([("right", self.value(right)?)]),
             },
-            Serializer::Tuple(fields) => {
-                Value::List(fields.iter().map(|field| self.value(field)).collect::<Option<_>>()?)
-            }
+            Serializer::Tuple(fields) => Value::List(of_each(fields, |field| self.value(field))?),
             Serializer::Row { fields, with_kind } => self.row(fields, *with_kind)?,
             Serializer::Pojo { fields, .. } => self.pojo(fields)?,
             Serializer::Enum { constants, .. } => {
@@ -120,15 +128,14 @@ impl<'a> Decoder<'a> {
         let ahead = if with_kind { 2 } else { 0 };
         let mask = self.input.take((ahead + fields.len()).div_ceil(8)).ok()?;
         let bit = |at: usize| mask.get(at / 8).is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0);
-        let mut values = Vec::with_capacity(fields.len().min(self.values));
-        for (at, field) in fields.iter().enumerate() {
-            if bit(ahead + at) {
+        let mut places = ahead..;
+        let values = of_each(fields, |field| {
+            if places.next().is_some_and(bit) {
                 self.values = self.values.checked_sub(1)?;
-                values.push(Value::Null);
-            } else {
-                values.push(self.value(field)?);
+                return Some(Value::Null);
             }
-        }
+            self.value(field)
+        })?;
         if !with_kind {
             return Some(Value::List(values));
         }
@@ -147,8 +154,9 @@ impl<'a> Decoder<'a> {
         match self.byte()? {
             1 => Some(Value::Null),
             2 => {
-                let fields = fields.iter().map(|(name, field)| Some((Arc::clone(name), self.present(field, false)?)));
-                Some(Value::Record(fields.collect::<Option<_>>()?))
+                let part =
+                    |(name, field): &(Arc<str>, Serializer)| Some((Arc::clone(name), self.present(field, false)?));
+                Some(Value::Record(of_each(fields, part)?))
             }
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! Values of the serializers without parameters.
 
-use super::decode::Decoder;
+use super::decode::{Decoder, list};
 use super::serializer::Plain;
 use super::value::Value;
 use crate::limits;
@@ -65,7 +65,7 @@ impl Decoder<'_> {
 
     fn array(&mut self, element: Plain) -> Option<Value> {
         let count = self.count()?;
-        Some(Value::List((0..count).map(|_| self.plain(element)).collect::<Option<_>>()?))
+        Some(Value::List(list(count, || self.plain(element))?))
     }
 
     fn short(&mut self) -> Option<u16> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::serializer::{Plain, Serializer};
 use crate::flink::FlinkError;
-use crate::flink::wire::Cursor;
+use crate::flink::wire::{Cursor, gather};
 use crate::limits;
 
 /// In front of what a composite snapshot writes of itself, and of its parts.
@@ -177,13 +177,13 @@ fn parts(input: &mut Cursor<'_>, depth: usize) -> Result<Vec<Serializer>, Stop> 
     expect(input, 1)?;
     // A class name's length and a version.
     let count = input.count("serializers", limits::FLINK_FIELDS, 6)?;
-    (0..count).map(|_| Ok(read(input, depth + 1)?.serializer)).collect()
+    gather(count, || Ok(read(input, depth + 1)?.serializer))
 }
 
 fn enum_of(input: &mut Cursor<'_>) -> Result<Serializer, Stop> {
     let class = input.utf()?.into();
     let count = input.count("constants", limits::FLINK_FIELDS, 2)?;
-    let constants = (0..count).map(|_| name(input)).collect::<Result<_, _>>()?;
+    let constants = gather(count, || name(input))?;
     Ok(Serializer::Enum { class, constants })
 }
 
@@ -229,8 +229,7 @@ fn framed<'a>(input: &mut Cursor<'a>) -> Result<Vec<Entry<'a>>, FlinkError> {
     }
     // A name's length and two flags.
     let count = input.count("fields", limits::FLINK_FIELDS, 4)?;
-    let mut entries = Vec::new();
-    for _ in 0..count {
+    gather(count, || {
         let name = name(input)?;
         // The key, such as the class that declares the field.
         if input.u8()? != 0 {
@@ -240,7 +239,6 @@ fn framed<'a>(input: &mut Cursor<'a>) -> Result<Vec<Entry<'a>>, FlinkError> {
             0 => None,
             _ => Some(Cursor::new(input.what(), input.bytes("bytes of a serializer")?)),
         };
-        entries.push((name, value));
-    }
-    Ok(entries)
+        Ok((name, value))
+    })
 }

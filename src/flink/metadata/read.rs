@@ -4,7 +4,7 @@ use super::read_handle::{channels, keyed, operator as operator_handle, small, st
 use super::types::{CheckpointMetadata, MasterState, Operator, Subtask};
 use super::{java, tags};
 use crate::flink::FlinkError;
-use crate::flink::wire::Cursor;
+use crate::flink::wire::{Cursor, gather};
 use crate::limits;
 
 const WHAT: &str = "_metadata";
@@ -27,9 +27,9 @@ pub fn read(bytes: &[u8]) -> Result<CheckpointMetadata, FlinkError> {
     let version = version(&mut input)?;
     let checkpoint_id = input.i64()?;
     let count = input.count("master states", limits::FLINK_MASTER_STATES, 8)?;
-    let master_states = (0..count).map(|_| master_state(&mut input)).collect::<Result<_, _>>()?;
+    let master_states = gather(count, || master_state(&mut input))?;
     let count = input.count("operators", limits::OPERATORS, 29)?;
-    let operators = (0..count).map(|_| operator(&mut input, version)).collect::<Result<_, _>>()?;
+    let operators = gather(count, || operator(&mut input, version))?;
     if version >= 4 {
         java::complete(input.clone())?;
     }
@@ -95,7 +95,7 @@ fn operator(input: &mut Cursor<'_>, version: u32) -> Result<Operator, FlinkError
         return Ok(operator);
     }
     let count = input.count("subtasks of an operator", limits::PARALLELISM as usize, 4)?;
-    operator.subtasks = (0..count).map(|_| subtask(input, version)).collect::<Result<_, _>>()?;
+    operator.subtasks = gather(count, || subtask(input, version))?;
     Ok(operator)
 }
 

@@ -1,7 +1,7 @@
 //! Reads handles.
 //!
-//! Lists grow as they are read, so that memory follows the bytes that were there: at most some thirty times as much, for a finished
-//! subtask (4 bytes) and a local file without name and bytes (3).
+//! Lists grow as they are read, so that memory follows the bytes that were there: at most some forty times as much, for a finished
+//! subtask (4 bytes) and a local file without name and bytes (3), with the room that their list has for more.
 
 use super::handles::{
     Change, ChangelogStream, ChannelHandle, Distribution, KeyGroupRange, KeyGroupStream, KeyedHandle, LocalFile,
@@ -9,7 +9,7 @@ use super::handles::{
 };
 use super::tags;
 use crate::flink::FlinkError;
-use crate::flink::wire::{Cursor, encode_utf};
+use crate::flink::wire::{Cursor, encode_utf, gather};
 use crate::limits;
 
 /// Key groups are counted as subtasks are.
@@ -57,7 +57,7 @@ fn list<'a, T>(
     mut one: impl FnMut(&mut Cursor<'a>) -> Result<T, FlinkError>,
 ) -> Result<Vec<T>, FlinkError> {
     let count = input.count(of, most, least)?;
-    (0..count).map(|_| one(input)).collect()
+    gather(count, || one(input))
 }
 
 fn offsets(input: &mut Cursor<'_>, of: &'static str) -> Result<Vec<u64>, FlinkError> {

@@ -155,6 +155,10 @@ impl Group {
         if self.edits.is_empty() {
             self.size = u64::from(remaining).saturating_add(1);
         }
+        if self.edits.len() == self.edits.capacity() {
+            // An edit is some thirty times as large as the shortest record that says one: no doubling.
+            self.edits.reserve_exact((self.edits.len() / 4).max(4));
+        }
         self.edits.push((edit, offset));
         self.bytes = self.bytes.saturating_add(bytes);
         if self.edits.len() > limits::ROCKS_ATOMIC_GROUP {
@@ -519,6 +523,19 @@ mod tests {
         assert!(refused(&[group(2, &table(11)), group(2, &table(12))]).contains("atomic group"));
         assert!(refused(&[group(2, &table(11)), group(0, &table(12))]).contains("atomic group"));
         assert_eq!(tables(&read(&[group(u64::from(u32::MAX), &table(11))]).unwrap()), []);
+    }
+
+    #[test]
+    fn a_group_has_little_more_room_than_edits() {
+        let mut waiting = Group::default();
+        for seen in 1..5_000u32 {
+            let edit = Edit { remaining_in_group: Some(10_000 - seen), ..Edit::default() };
+            assert!(!waiting.add(edit, 10_000 - seen, 3, 0).unwrap());
+            let (edits, room) = (waiting.edits.len(), waiting.edits.capacity());
+            assert!(room <= edits + edits / 4 + 4, "{edits} {room}");
+        }
+        // The shortest record of one: a header, a tag of two bytes and a number.
+        assert!(size_of::<(Edit, u64)>() <= 32 * (7 + 2 + 1));
     }
 
     #[test]
