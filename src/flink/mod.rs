@@ -14,3 +14,6 @@ pub mod relative;
 pub mod wire;
 
 pub use error::FlinkError;
+
+#[cfg(test)]
+mod tests;

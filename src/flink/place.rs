@@ -144,8 +144,8 @@ impl<'a> Resolver<'a> {
     /// Whether a file may be read. A `_metadata` is somebody else's word: it must not make an importer that runs as root publish
     /// whatever it names.
     fn may_read(&self, url: &SourceUrl) -> bool {
-        let mut inside = std::iter::once(self.top()).chain(self.rewrites.iter().map(|r| r.to.clone()));
-        inside.any(|directory| self.sources.is_inside(url, &directory))
+        let mut allowed = std::iter::once(self.top()).chain(self.rewrites.iter().map(|r| r.to.clone()));
+        allowed.any(|place| *url == place || self.sources.is_inside(url, &place))
     }
 
     fn first(&self, name: &str, candidates: Vec<SourceUrl>, wanted: Wanted) -> Result<Lookup> {
