@@ -1,0 +1,124 @@
+//! The key groups of a savepoint in the canonical form, each a file of its own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ckptfs::error::{Error, Kind, Result};
+use ckptfs::flink::keyed::{BackendMeta, KeyGroupRows};
+use ckptfs::format::TaskManifest;
+use ckptfs::limits;
+
+use super::subtask::read_front;
+
+/// Key groups of one handle.
+pub(super) struct Groups {
+    meta: BackendMeta,
+    /// Number and file of each that has rows.
+    files: Vec<(u32, PathBuf)>,
+    /// Bytes of a key that say its group.
+    length: usize,
+    /// States that the description has no names of.
+    unnamed: BTreeSet<u16>,
+}
+
+impl Groups {
+    /// Finds them.
+    pub(super) fn new(root: &Path, manifest: &TaskManifest, meta: &BackendMeta, max_parallelism: u32) -> Result<Self> {
+        let mut files = Vec::new();
+        for file in manifest.files.iter().filter(|f| f.size > 0) {
+            if let Some(number) = file.path.as_str().strip_prefix("keyed/").and_then(|n| n.parse().ok()) {
+                files.push((number, root.join(file.path.as_str())));
+            }
+        }
+        // By their numbers: paths are in the order of text.
+        files.sort();
+        if let Some(whole) = manifest.file("stream/keyed").filter(|f| f.size > limits::FLINK_SHOWN_STREAM) {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!(
+                    "a savepoint of {} bytes in one subtask is not looked into, at most {} are: take it in the native form",
+                    whole.size,
+                    limits::FLINK_SHOWN_STREAM
+                ),
+            ));
+        }
+        let length = if max_parallelism <= 128 { 1 } else { 2 };
+        let mut groups = Self { meta: meta.clone(), files, length, unnamed: BTreeSet::new() };
+        if !meta.complete() {
+            let mut unnamed = BTreeSet::new();
+            groups.visit(None, &mut |state, _, _| {
+                if usize::from(state) >= meta.states.len() {
+                    unnamed.insert(state);
+                }
+                Ok(true)
+            })?;
+            groups.unnamed = unnamed;
+        }
+        Ok(groups)
+    }
+
+    /// What states are called whose names stand behind the point where the description stops.
+    pub(super) fn unnamed(&self) -> impl Iterator<Item = String> {
+        self.unnamed.iter().map(|state| format!("#{state}"))
+    }
+
+    /// The place of a state among those with names and those without.
+    pub(super) fn place(&self, state: u16) -> Option<usize> {
+        let named = self.meta.states.len();
+        if usize::from(state) < named {
+            return Some(state.into());
+        }
+        Some(named + self.unnamed.iter().position(|other| *other == state)?)
+    }
+
+    /// The key group that a key's first bytes say; nothing for none.
+    pub(super) fn of_prefix(&self, prefix: &[u8]) -> Option<u32> {
+        let group = prefix.get(..self.length)?;
+        Some(group.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+    }
+
+    /// Shows the rows of one group or all, until the visitor says false; whether it never did.
+    pub(super) fn visit(
+        &self,
+        only: Option<u32>,
+        visitor: &mut dyn FnMut(u16, &[u8], &[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        for (number, path) in self.files.iter().filter(|(number, _)| only.is_none_or(|only| only == *number)) {
+            let bytes = read_front(path, limits::FLINK_SHOWN_STREAM)?;
+            let fail = |e: Error| match of_another_form(*number, &bytes) {
+                Some(other) if e.kind() == Kind::Damage => other,
+                _ => e.context(path.display()),
+            };
+            let damaged = |why: String| {
+                Error::new(Kind::Damage, format!("{why} (`ckptfs verify --read` tells whether the store damaged it)"))
+            };
+            for row in KeyGroupRows::new(&self.meta, &bytes).map_err(|e| fail(e.into()))? {
+                let row = row.map_err(|e| fail(e.into()))?;
+                if self.of_prefix(&row.key) != Some(*number) {
+                    return Err(fail(damaged("a key of another key group".to_owned())));
+                }
+                if self.meta.complete() && usize::from(row.state) >= self.meta.states.len() {
+                    return Err(fail(damaged(format!("a row of state {} of {}", row.state, self.meta.states.len()))));
+                }
+                if !visitor(row.state, &row.key, row.value)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Checkpoints of state in memory lie in key groups, too: there each begins with its own number in four bytes, which no canonical one that
+/// can be read does.
+fn of_another_form(number: u32, bytes: &[u8]) -> Option<Error> {
+    let begin = number.to_be_bytes();
+    // Of group 0, the state's number behind it tells them apart: there a canonical one has the length of a key, which is never 0.
+    let heap = bytes.starts_with(&begin) && (number > 0 || bytes.get(4..6) == Some(&[0, 0]));
+    heap.then(|| {
+        Error::new(
+            Kind::Unsupported,
+            "this is a checkpoint of Flink's heap state backend, whose rows are not read: take a savepoint in the canonical form",
+        )
+    })
+}
