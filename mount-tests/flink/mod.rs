@@ -5,6 +5,8 @@ mod damaged;
 
 #[cfg(feature = "rocksdb")]
 mod rows;
+#[cfg(feature = "rocksdb")]
+mod state;
 mod truth;
 
 use std::collections::BTreeMap;

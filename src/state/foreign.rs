@@ -36,6 +36,9 @@ impl Count {
     }
 }
 
+/// Is shown keys and values; says whether to go on.
+pub type Visitor<'a, E> = dyn FnMut(&[u8], &[u8]) -> Result<bool, E> + 'a;
+
 /// An open database. Values that were merged are their operands, joined by commas, as in Flink's lists; see [`Foreign::merged`].
 pub struct Foreign {
     db: DB,
@@ -103,7 +106,7 @@ impl Foreign {
         &self,
         family: &str,
         prefix: &[u8],
-        visitor: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool, E>,
+        visitor: &mut Visitor<'_, E>,
     ) -> Result<bool, E> {
         let handle = self
             .db

@@ -16,7 +16,7 @@ pub mod serializer;
 
 pub use database::{Batch, Database, Pair, SstWriter};
 pub use error::StateError;
-pub use foreign::{Count, Foreign};
+pub use foreign::{Count, Foreign, Visitor};
 pub use keyed::{KeyedDescriptor, KeyedState, StateDescriptor};
 pub use operator::{OperatorStateDescriptor, OperatorStateSnapshot, RestoredOperatorState};
 pub use options::{Comparator, DatabaseOptions};

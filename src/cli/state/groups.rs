@@ -10,6 +10,9 @@ use ckptfs::limits;
 
 use super::subtask::read_front;
 
+/// Is shown states, keys and values; says whether to go on.
+type OfState<'a> = dyn FnMut(u16, &[u8], &[u8]) -> Result<bool> + 'a;
+
 /// Key groups of one handle.
 pub(super) struct Groups {
     meta: BackendMeta,
@@ -44,15 +47,19 @@ impl Groups {
         }
         let length = if max_parallelism <= 128 { 1 } else { 2 };
         let mut groups = Self { meta: meta.clone(), files, length, unnamed: BTreeSet::new() };
-        if !meta.complete() {
-            let mut unnamed = BTreeSet::new();
-            groups.visit(None, &mut |state, _, _| {
-                if usize::from(state) >= meta.states.len() {
+        match meta.declared {
+            Some(declared) => {
+                groups.unnamed = (meta.states.len()..declared).filter_map(|at| u16::try_from(at).ok()).collect();
+            }
+            // Not even their number is known.
+            None => {
+                let mut unnamed = BTreeSet::new();
+                groups.visit(None, &mut |state, _, _| {
                     unnamed.insert(state);
-                }
-                Ok(true)
-            })?;
-            groups.unnamed = unnamed;
+                    Ok(true)
+                })?;
+                groups.unnamed = unnamed;
+            }
         }
         Ok(groups)
     }
@@ -78,11 +85,7 @@ impl Groups {
     }
 
     /// Shows the rows of one group or all, until the visitor says false; whether it never did.
-    pub(super) fn visit(
-        &self,
-        only: Option<u32>,
-        visitor: &mut dyn FnMut(u16, &[u8], &[u8]) -> Result<bool>,
-    ) -> Result<bool> {
+    pub(super) fn visit(&self, only: Option<u32>, visitor: &mut OfState<'_>) -> Result<bool> {
         for (number, path) in self.files.iter().filter(|(number, _)| only.is_none_or(|only| only == *number)) {
             let bytes = read_front(path, limits::FLINK_SHOWN_STREAM)?;
             let fail = |e: Error| match of_another_form(*number, &bytes) {
@@ -97,8 +100,8 @@ impl Groups {
                 if self.of_prefix(&row.key) != Some(*number) {
                     return Err(fail(damaged("a key of another key group".to_owned())));
                 }
-                if self.meta.complete() && usize::from(row.state) >= self.meta.states.len() {
-                    return Err(fail(damaged(format!("a row of state {} of {}", row.state, self.meta.states.len()))));
+                if let Some(declared) = self.meta.declared.filter(|declared| usize::from(row.state) >= *declared) {
+                    return Err(fail(damaged(format!("a row of state {} of {declared}", row.state))));
                 }
                 if !visitor(row.state, &row.key, row.value)? {
                     return Ok(false);

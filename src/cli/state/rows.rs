@@ -78,8 +78,10 @@ pub(super) fn run(look: &Look<'_>, subtasks: &[Subtask<'_>], wanted: &Wanted<'_>
             break;
         }
     }
-    // A key of a subtask that is not looked at is simply not there.
-    if !found && subtasks.iter().any(|s| mine(&s)) {
+    if !subtasks.iter().any(|s| mine(&s)) {
+        let group = key.map(|key| key.group).unwrap_or_default();
+        printed.note(&format!("the key is of key group {group}, which another subtask has"));
+    } else if !found {
         let operator = subtasks.first().map(|s| s.entry.operator.to_string()).unwrap_or_default();
         return Err(none("state", wanted.state, &operator, &has));
     }

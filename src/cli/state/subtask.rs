@@ -11,7 +11,7 @@ use ckptfs::format::rocks::{FileKind, file_kind};
 use ckptfs::format::{FilePath, SubtaskEntry, TaskManifest};
 use ckptfs::limits;
 use ckptfs::restore::Brought;
-use ckptfs::state::{Count, Foreign};
+use ckptfs::state::{Count, Foreign, Visitor};
 
 use super::Look;
 use super::groups::Groups;
@@ -195,12 +195,7 @@ impl Handle {
     }
 
     /// Shows the rows of one of them whose keys begin so, until the visitor says false; whether it never did.
-    pub(super) fn visit(
-        &self,
-        family: &str,
-        prefix: &[u8],
-        visitor: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
-    ) -> Result<bool> {
+    pub(super) fn visit(&self, family: &str, prefix: &[u8], visitor: &mut Visitor<'_, Error>) -> Result<bool> {
         match &self.rows {
             Rows::Database(db) => db.visit(family, prefix, visitor),
             Rows::Groups(groups) => {
