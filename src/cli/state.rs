@@ -2,6 +2,8 @@
 
 mod groups;
 mod list;
+mod listed;
+mod printed;
 mod rows;
 mod subtask;
 

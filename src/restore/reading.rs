@@ -76,6 +76,9 @@ impl<'a> Reading<'a> {
             }
         }
         let layout = Layout::part(self.checkpoint, entry, manifest, wanted);
+        let (files, bytes) = layout.size();
+        progress.plan(files, bytes);
+        progress.phase("copy");
         let brought = Brought::empty(self.session)?;
         copy::fill(self.session, &Dir::open(&brought.root)?, &layout, progress)?;
         Ok(brought)

@@ -125,3 +125,47 @@ fn of_another_form(number: u32, bytes: &[u8]) -> Option<Error> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: [u8; 22] = [0, 0, 0, 0, 0, 2, 7, 1, 0, 0, 0, 1, 9, 0, 0, 0, 1, 0x87, 0, 0, 0, 0];
+
+    /// The rows that are shown of key group 7 when its file has these bytes.
+    fn shown(bytes: &[u8], declared: Option<usize>) -> Result<usize> {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("7");
+        std::fs::write(&path, bytes).unwrap();
+        let (key, states, stopped_at) = (None, Vec::new(), Some("com.acme.Lost".to_owned()));
+        let meta = BackendMeta { compressed: false, key, states, declared, stopped_at, length: 0 };
+        let groups = Groups { meta, files: vec![(7, path)], length: 1, unnamed: BTreeSet::new() };
+        let mut rows = 0;
+        groups.visit(None, &mut |_, _, _| {
+            rows += 1;
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn what_is_no_canonical_group_is_refused() {
+        let whole = [&GROUP[..], &[0xFF, 0xFF]].concat();
+        assert_eq!(shown(&whole, Some(1)).unwrap(), 2);
+        assert_eq!(shown(&whole, None).unwrap(), 2);
+        let kind = |bytes: &[u8]| shown(bytes, Some(1)).unwrap_err().kind();
+        for cut in 0..whole.len() {
+            assert_eq!(kind(&whole[..cut]), Kind::Damage, "{cut}");
+        }
+        let mut other = whole.clone();
+        other[6] = 8;
+        assert_eq!(kind(&other), Kind::Damage, "a key of group 8");
+        other[6] = 7;
+        other[1] = 1;
+        assert_eq!(kind(&other), Kind::Damage, "a state beyond the last");
+        // The heap backend's: the group, a state, how many rows.
+        assert_eq!(kind(&[0, 0, 0, 7, 0, 0, 0, 0, 0, 1, 1, 2, 3]), Kind::Unsupported);
+        assert!(of_another_form(0, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 1]).is_some());
+        assert!(of_another_form(0, &[0, 0, 0, 0, 0, 2, 0, 1]).is_none());
+    }
+}

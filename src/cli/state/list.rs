@@ -6,39 +6,39 @@ use ckptfs::error::{Kind, Result};
 use ckptfs::flink::keyed::{BackendMeta, State};
 use ckptfs::state::Count;
 use ckptfs::types::{KeyGroupRange, Name};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::words;
 use super::Look;
-use super::rows::short_name;
+use super::listed;
 use super::subtask::{Form, Opened, Rows, Subtask};
 
 /// An operator.
-struct Operator {
-    name: Name,
-    display: String,
-    id: Option<String>,
-    max_parallelism: Option<u32>,
-    key: Option<String>,
-    subtasks: Vec<Found>,
-    families: Vec<Family>,
+pub(super) struct Operator {
+    pub(super) name: Name,
+    pub(super) display: String,
+    pub(super) id: Option<String>,
+    pub(super) max_parallelism: Option<u32>,
+    pub(super) key: Option<String>,
+    pub(super) subtasks: Vec<Found>,
+    pub(super) families: Vec<Family>,
     /// What people have to know of it.
-    notes: BTreeSet<String>,
+    pub(super) notes: BTreeSet<String>,
 }
 
 /// A subtask.
-struct Found {
-    index: u32,
-    form: Form,
-    key_groups: Option<KeyGroupRange>,
+pub(super) struct Found {
+    pub(super) index: u32,
+    pub(super) form: Form,
+    pub(super) key_groups: Option<KeyGroupRange>,
     /// By the place of the family in the operator; nothing for what could not be counted.
-    counts: Vec<(usize, Option<Count>)>,
+    pub(super) counts: Vec<(usize, Option<Count>)>,
 }
 
 /// A state, or a column family without one.
-struct Family {
-    name: String,
-    state: Option<State>,
+pub(super) struct Family {
+    pub(super) name: String,
+    pub(super) state: Option<State>,
 }
 
 pub(super) fn run(look: &Look<'_>, subtasks: &[Subtask<'_>], each: bool) -> Result<()> {
@@ -75,7 +75,7 @@ pub(super) fn run(look: &Look<'_>, subtasks: &[Subtask<'_>], each: bool) -> Resu
             "operators": operators.iter().map(Operator::json).collect::<Vec<_>>(),
         }));
     }
-    tables(&operators, each)
+    listed::tables(&operators, each)
 }
 
 impl Operator {
@@ -162,59 +162,6 @@ impl Operator {
         }
         place
     }
-
-    /// Of these subtasks together; nothing when any of them could not be counted.
-    fn sum<'a>(subtasks: impl Iterator<Item = &'a Found>, family: usize) -> Option<Count> {
-        let mut sum = Count::default();
-        for (_, count) in subtasks.flat_map(|s| &s.counts).filter(|(place, _)| *place == family) {
-            sum.plus((*count)?);
-        }
-        Some(sum)
-    }
-
-    fn json(&self) -> Value {
-        let counted = |count: Option<Count>| (count.map(|c| c.rows), count.map(|c| c.bytes));
-        let families = self.families.iter().enumerate();
-        let states: Vec<Value> = families
-            .clone()
-            .map(|(at, family)| {
-                let (rows, bytes) = counted(Self::sum(self.subtasks.iter(), at));
-                let mut value = family.json();
-                if let Some(fields) = value.as_object_mut() {
-                    fields.insert("rows".to_owned(), json!(rows));
-                    fields.insert("bytes".to_owned(), json!(bytes));
-                }
-                value
-            })
-            .collect();
-        let subtasks: Vec<Value> = self
-            .subtasks
-            .iter()
-            .map(|subtask| {
-                let has = families.clone().filter(|(at, _)| subtask.counts.iter().any(|(place, _)| place == at));
-                let states = has.map(|(at, family)| {
-                    let (rows, bytes) = counted(Self::sum(std::iter::once(subtask), at));
-                    json!({"state": family.name, "rows": rows, "bytes": bytes})
-                });
-                json!({
-                    "subtask": subtask.index,
-                    "key_groups": subtask.key_groups.map(|g| [g.first, g.last]),
-                    "form": subtask.form.name(),
-                    "states": states.collect::<Vec<_>>(),
-                })
-            })
-            .collect();
-        json!({
-            "operator": self.name.as_str(),
-            "display_name": self.display,
-            "id": self.id,
-            "max_parallelism": self.max_parallelism,
-            "key": self.key,
-            "states": states,
-            "subtasks": subtasks,
-            "notes": self.notes,
-        })
-    }
 }
 
 /// Of a description that is not read to its end.
@@ -226,103 +173,3 @@ pub(super) fn stopped(class: &str) -> String {
 
 /// Of values that another program would merge in its own way.
 pub(super) const MERGED: &str = "values of its own merge operator are shown as what is to be merged, joined by commas";
-
-impl Form {
-    fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Database => Some("rocksdb"),
-            Self::Savepoint => Some("canonical"),
-            Self::None => None,
-        }
-    }
-}
-
-impl Family {
-    fn kind(&self) -> Option<String> {
-        let state = self.state.as_ref()?;
-        Some(state.keyed_type().map_or_else(|| state.kind.name().to_owned(), str::to_owned))
-    }
-
-    fn namespace(&self) -> Option<String> {
-        Some(self.state.as_ref()?.namespace()?.name())
-    }
-
-    fn value(&self) -> Option<String> {
-        Some(self.state.as_ref()?.value()?.name())
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "state": self.name,
-            "short": short_name(&self.name),
-            "kind": self.kind(),
-            "namespace": self.namespace(),
-            "value": self.value(),
-        })
-    }
-
-    /// Its name for people.
-    fn names(&self) -> String {
-        match short_name(&self.name) {
-            Some(short) => format!("{short} ({})", self.name),
-            None => self.name.clone(),
-        }
-    }
-}
-
-fn dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
-}
-
-fn tables(operators: &[Operator], each: bool) -> Result<()> {
-    let mut rows = vec![["OPERATOR", ">SUBTASK", ">KEY GROUPS", "OF", "STATE AS"].map(str::to_owned).to_vec()];
-    for operator in operators {
-        for subtask in &operator.subtasks {
-            rows.push(vec![
-                operator.name.to_string(),
-                subtask.index.to_string(),
-                dash(subtask.key_groups.map(|g| g.to_string())),
-                dash(operator.max_parallelism.map(|n| n.to_string())),
-                subtask.form.name().unwrap_or("no keyed state").to_owned(),
-            ]);
-        }
-    }
-    words::table(&rows)?;
-    let subtask = if each { ">SUBTASK" } else { ">SUBTASKS" };
-    let head = ["OPERATOR", subtask, "STATE", "KIND", "KEY", "NAMESPACE", "VALUE", ">ROWS", ">BYTES"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for operator in operators {
-        for (at, family) in operator.families.iter().enumerate() {
-            let mut add = |subtask: String, of: Vec<&Found>| {
-                let count = Operator::sum(of.into_iter(), at);
-                // RocksDB always has it; Flink puts nothing there.
-                if family.state.is_none() && family.name == "default" && count == Some(Count::default()) {
-                    return;
-                }
-                rows.push(vec![
-                    operator.name.to_string(),
-                    subtask,
-                    family.names(),
-                    dash(family.kind()),
-                    dash(operator.key.clone()),
-                    dash(family.namespace()),
-                    dash(family.value()),
-                    dash(count.map(|c| c.rows.to_string())),
-                    dash(count.map(|c| words::size(c.bytes))),
-                ]);
-            };
-            let has: Vec<&Found> =
-                operator.subtasks.iter().filter(|s| s.counts.iter().any(|(place, _)| *place == at)).collect();
-            if each {
-                has.into_iter().for_each(|subtask| add(subtask.index.to_string(), vec![subtask]));
-            } else {
-                add(has.len().to_string(), has);
-            }
-        }
-    }
-    if rows.len() > 1 {
-        words::line("")?;
-        words::table(&rows)?;
-    }
-    Ok(())
-}
