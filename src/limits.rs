@@ -279,6 +279,9 @@ pub const FLINK_JAVA_NESTING: usize = 32;
 /// Deepest nesting of Flink's serializers that is read: types of jobs have a handful of levels, and reading recurses.
 pub const FLINK_TYPE_NESTING: usize = 32;
 
+/// Longest description of a keyed state backend of Flink's in bytes: 65,535 states with 256 bytes each; some hundred bytes per state are usual.
+pub const FLINK_DESCRIPTION_LEN: u64 = 16 << 20;
+
 /// Most fields of one of Flink's tuples, rows and classes, and most constants of an enum: tuples have 25, tables some hundred columns.
 pub const FLINK_FIELDS: usize = 4096;
 

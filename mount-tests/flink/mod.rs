@@ -7,6 +7,8 @@ mod s3;
 
 #[cfg(feature = "rocksdb")]
 mod rows;
+#[cfg(feature = "rocksdb")]
+mod state;
 mod truth;
 
 use std::collections::BTreeMap;

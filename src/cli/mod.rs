@@ -22,6 +22,8 @@ mod restore;
 mod room;
 mod show;
 mod snapshot;
+#[cfg(feature = "rocksdb")]
+mod state;
 mod umount;
 mod verify;
 mod warm;
@@ -84,6 +86,9 @@ enum Verb {
     Ls(ls::Args),
     /// Show what a checkpoint consists of
     Show(show::Args),
+    /// Look into a checkpoint of Flink's: its operators, states and rows
+    #[cfg(feature = "rocksdb")]
+    State(state::Args),
     /// Compare two checkpoints file by file
     Diff(diff::Args),
     /// Logical, new and unique bytes
@@ -194,6 +199,8 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Abort(args) => abort::run(context, &args),
         Verb::Ls(args) => ls::run(context, &args),
         Verb::Show(args) => show::run(context, &args),
+        #[cfg(feature = "rocksdb")]
+        Verb::State(args) => state::run(context, &args),
         Verb::Diff(args) => diff::run(context, &args),
         Verb::Du(args) => du::run(context, &args),
         Verb::Path(args) => path::run(context, &args),

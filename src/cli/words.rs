@@ -107,6 +107,13 @@ pub(crate) fn line(text: &str) -> Result<()> {
         .map_err(|e| Error::with_source(Kind::Other, format!("cannot write to standard output: {e}"), e))
 }
 
+/// Prints a part of a line to standard output.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn part(text: &str) -> Result<()> {
+    write!(std::io::stdout().lock(), "{text}")
+        .map_err(|e| Error::with_source(Kind::Other, format!("cannot write to standard output: {e}"), e))
+}
+
 /// Prints a JSON value to standard output.
 pub(crate) fn json(value: &Value) -> Result<()> {
     line(&serde_json::to_string_pretty(value).map_err(|e| Error::with_source(Kind::Other, "cannot make JSON", e))?)

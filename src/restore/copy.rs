@@ -81,7 +81,7 @@ pub(super) fn copy_laid(
     Ok(CopyReport { files, bytes, cached_bytes, seconds: begun.elapsed().as_secs_f64(), databases })
 }
 
-fn fill(session: &Session, staging: &Dir, layout: &Layout, progress: &dyn Progress) -> Result<()> {
+pub(super) fn fill(session: &Session, staging: &Dir, layout: &Layout, progress: &dyn Progress) -> Result<()> {
     let dirs = layout.directories();
     layout::make(staging, &dirs)?;
     layout.fetch_bundles(session)?;

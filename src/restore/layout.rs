@@ -8,7 +8,7 @@ use super::select::task_manifest;
 use crate::cache::Session;
 use crate::error::{Error, Result};
 use crate::format::clone::CLONE_MARK;
-use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
+use crate::format::{FileEntry, FilePath, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
 use crate::local::dir::Dir;
 
@@ -90,6 +90,24 @@ impl Layout {
             layout.backends.extend(manifest.backend.clone());
         }
         layout
+    }
+
+    /// Lays out some files of one subtask, under their own paths.
+    pub(super) fn part(
+        checkpoint: &Checkpoint,
+        entry: &SubtaskEntry,
+        manifest: &Arc<TaskManifest>,
+        wanted: &dyn Fn(&FilePath) -> bool,
+    ) -> Self {
+        let subtask = Path::new(checkpoint.job.as_str()).join(checkpoint.number.to_string());
+        let subtask = subtask.join(entry.operator.as_str()).join(entry.subtask.to_string());
+        let laid = manifest.files.iter().filter(|f| wanted(&f.path)).map(|file| Laid {
+            manifest: Arc::clone(manifest),
+            file: file.clone(),
+            below: PathBuf::from(file.path.as_str()),
+            mounted: subtask.join(file.path.as_str()),
+        });
+        Self { files: laid.collect(), databases: Vec::new(), backends: Vec::new() }
     }
 
     /// The databases below the restored directory, which may be one itself.

@@ -7,6 +7,7 @@ pub mod inspect;
 #[cfg(feature = "rocksdb")]
 pub mod job;
 mod layout;
+pub mod reading;
 pub mod select;
 mod target;
 pub mod verify;
@@ -14,5 +15,6 @@ pub mod warm;
 
 pub use clone::{CloneReport, CloneRequest, SettleReport, clone, settle};
 pub use copy::{CopyReport, copy};
+pub use reading::{Brought, Reading};
 pub use select::Selection;
 pub use warm::{WarmReport, warm};

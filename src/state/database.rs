@@ -155,12 +155,12 @@ impl Database {
 }
 
 /// The binding makes the directory whatever the options say.
-fn must_exist(path: &Path) -> Result<(), StateError> {
+pub(super) fn must_exist(path: &Path) -> Result<(), StateError> {
     if path.join("CURRENT").exists() { Ok(()) } else { Err(StateError::Missing { path: path.to_owned() }) }
 }
 
 /// RocksDB calls the tables of a clone whose mount is away lost, and a repair would drop them: it is never let near them.
-fn mount_answers(path: &Path) -> Result<(), StateError> {
+pub(super) fn mount_answers(path: &Path) -> Result<(), StateError> {
     match own_mount::dangling(path) {
         Ok(mut away) => match away.pop() {
             Some((link, target, e)) => {

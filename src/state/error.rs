@@ -19,6 +19,16 @@ pub enum StateError {
         /// RocksDB's words.
         source: rocksdb::Error,
     },
+    /// RocksDB could not read what is only looked at.
+    #[error("cannot {action} the database in {}: {source}{}", path.display(), advice(source))]
+    Unreadable {
+        /// What was tried.
+        action: &'static str,
+        /// The database's directory.
+        path: PathBuf,
+        /// RocksDB's words.
+        source: rocksdb::Error,
+    },
     /// A clone's files are on a mount that is away.
     #[error("cannot open the database in {}: {source}", path.display())]
     MountAway {
@@ -158,6 +168,10 @@ impl StateError {
         Self::Encode { what: what.into(), problem: problem.into() }
     }
 
+    pub(super) fn unreadable(action: &'static str, path: &Path, source: rocksdb::Error) -> Self {
+        Self::Unreadable { action, path: path.to_owned(), source }
+    }
+
     pub(super) fn rocksdb(action: &'static str, path: &Path, source: rocksdb::Error) -> Self {
         Self::RocksDb { action, path: path.to_owned(), source }
     }
@@ -166,7 +180,7 @@ impl StateError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::RocksDb { source, .. } => kind_of(source),
+            Self::RocksDb { source, .. } | Self::Unreadable { source, .. } => kind_of(source),
             Self::Missing { .. } => Kind::NotFound,
             Self::State { source, .. } => source.kind(),
             Self::Decode { .. } => Kind::Damage,
@@ -210,5 +224,18 @@ fn remedy(error: &rocksdb::Error) -> &'static str {
         Kind::Resources => " (free some space, or raise the limit of open files)",
         Kind::Damage => " (restore it from a checkpoint)",
         _ => "",
+    }
+}
+
+/// The same for what is part of a checkpoint itself.
+fn advice(error: &rocksdb::Error) -> &'static str {
+    match kind_of(error) {
+        Kind::Damage => {
+            " (`ckptfs verify --read` tells whether the store damaged it; if not, it was so when it was taken in: look into an older checkpoint)"
+        }
+        Kind::Other if error.as_ref().contains("Input/output error") => {
+            " (the mount could not give its bytes: `ckptfs verify --read` tells whether they are damaged)"
+        }
+        _ => remedy(error),
     }
 }

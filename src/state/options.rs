@@ -77,7 +77,7 @@ impl DatabaseOptions {
 
 /// A list's elements so far and those that were appended, with a delimiter between each two.
 #[allow(clippy::unnecessary_wraps)] // RocksDB's signature: nothing is what cannot be merged.
-fn join(_key: &[u8], before: Option<&[u8]>, appended: &MergeOperands) -> Option<Vec<u8>> {
+pub(super) fn join(_key: &[u8], before: Option<&[u8]>, appended: &MergeOperands) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = before.into_iter().chain(appended).collect();
     Some(parts.join(&DELIMITER))
 }

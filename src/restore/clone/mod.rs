@@ -112,6 +112,22 @@ pub(super) fn mount_of(session: &Session, mount: &Path) -> Result<PathBuf> {
     Ok(reach::mount_for(session, Some(mount), us)?.point)
 }
 
+/// A mount of this store that answers and lets us in; nothing when there is none.
+///
+/// # Errors
+/// When the one that is given is not such a mount.
+pub(super) fn mount_if_any(session: &Session, given: Option<&Path>) -> Result<Option<PathBuf>> {
+    let us = Owner { uid: process::euid(), gid: process::egid(), give: false };
+    match reach::mount_for(session, given, us) {
+        Ok(mount) => Ok(Some(mount.point)),
+        Err(e) if given.is_some() => Err(e),
+        Err(e) => {
+            log::debug!("{e}");
+            Ok(None)
+        }
+    }
+}
+
 /// The same for what is laid out already.
 ///
 /// # Errors
