@@ -251,6 +251,9 @@ pub const LOOKS: usize = 1000;
 /// Longest file that remembers an interrupted verification: 65 bytes for each of 16 million objects.
 pub const RESUME_LEN: u64 = 1 << 30;
 
+/// Bytes of an import's subtasks that are prepared at once, in memory.
+pub const IMPORT_MEMORY: u64 = 256 << 20;
+
 /// Largest stream of Flink's whose parts are shown as files: it is in memory while they are hashed.
 pub const FLINK_SHOWN_STREAM: u64 = 256 << 20;
 
@@ -267,6 +270,10 @@ pub const FLINK_METADATA_LEN: usize = 1 << 30;
 
 /// Most master states of it: one per hook, and a job has a few sources at most that have one.
 pub const FLINK_MASTER_STATES: usize = 4096;
+
+/// Most things in all lists of one of Flink's files together: some take three bytes in the file and two hundred in memory. A job of 32,768
+/// subtasks with a hundred tables each has as many.
+pub const FLINK_ITEMS: usize = 1 << 22;
 
 /// How deep its handles may lie in each other: Flink itself writes a changelog over a handle, and no changelog in a changelog.
 pub const FLINK_NESTING: usize = 8;

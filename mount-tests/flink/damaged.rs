@@ -10,7 +10,7 @@ use super::truth::{Checkpoint, trees};
 /// The refusal names exactly what is missing, and nothing was published.
 pub fn is_refused(desk: &Desk, said: &Said, checkpoint: &Checkpoint) {
     let missing = checkpoint.missing();
-    said.fails(3, &["nothing was imported", &format!("{} of its files", missing.len())]);
+    said.fails(3, &["nothing of it was imported", &format!("{} of its files", missing.len())]);
     let told: Vec<&str> = said.err.lines().filter(|line| line.starts_with("  ")).collect();
     assert_eq!(told.len(), missing.len(), "{}", said.err);
     for (operator, subtask, path) in &missing {
@@ -68,8 +68,13 @@ fn a_file_that_is_missing_or_short_is_told_and_the_rest_can_be_taken() {
     assert!(!mount.join(&path).join("profile-op/0/db").exists());
     assert!(mount.join(&path).join("profile-op/1/db/CURRENT").exists());
     assert!(mount.join(&path).join("blob-op/0/db/CURRENT").exists());
-    assert!(!mount.join(&path).join("flink/_metadata").exists());
+    assert_eq!(fs::read_dir(mount.join(&path).join("flink")).unwrap().count(), 0);
     desk.ok(&["umount", "mnt"]);
+    // It stays what it is, and says so, when the files are there again.
+    fs::remove_dir_all(desk.path("moved")).unwrap();
+    copy(&tree.root, &desk.path("moved"));
+    desk.run(&["import", "flink", at.to_str().unwrap(), "--job", "j"]).fails(1, &["imported in part", "--job"]);
+    assert_eq!(desk.ok(&["import", "flink", at.to_str().unwrap(), "--job", "k"]).trim(), path.replace("j/", "k/"));
 }
 
 #[test]
@@ -89,6 +94,9 @@ fn a_tree_that_was_moved_in_parts_is_found_with_rewrite() {
     let from = format!("file:/opt/flink/run/incr-p2/checkpoints/{name}/shared={}", desk.path("there/files").display());
     desk.ok(&["import", "flink", at.to_str().unwrap(), "--job", "j", "--rewrite", &from]);
     desk.run(&["import", "flink", at.to_str().unwrap(), "--rewrite", "x"]).fails(1, &["FROM=TO"]);
+    // A secret of a name, or of an argument, is not told.
+    let said = desk.run(&["import", "flink", at.to_str().unwrap(), "--rewrite", "s3://key:topsecret@bucket"]);
+    assert!(said.code == 1 && !said.err.contains("topsecret"), "{}", said.err);
 }
 
 #[test]

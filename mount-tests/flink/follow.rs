@@ -125,6 +125,7 @@ fn a_race_that_is_lost_is_told_and_the_next_checkpoint_is_whole() {
     fs::remove_dir_all(job.at.join(format!("chk-{number}"))).unwrap();
     job.complete(second, None);
     job.wait_for("the next one", |job| job.listed() == [second.number]);
+    job.wait_for("word of the lost race", |job| job.log().contains(&format!("j/chk-{number} was missed")));
     drop(follower);
     assert!(!job.listed().contains(&number));
     job.desk.ok(&["verify", "--read"]);
@@ -153,4 +154,26 @@ fn an_import_that_was_killed_is_gone_on_with() {
     assert_eq!(job.listed(), [checkpoint.number]);
     job.desk.ok(&["verify", "--read"]);
     assert_eq!(job.desk.ok(&args).trim(), format!("j/chk-{}", checkpoint.number));
+}
+
+#[test]
+fn what_was_begun_and_is_gone_does_not_stay_open() {
+    let job = Job::new();
+    let checkpoints = job.tree.checkpoints();
+    let [.., first, second] = checkpoints.as_slice() else { panic!("two checkpoints") };
+    job.complete(first, None);
+    // A database that names no MANIFEST is found only when the number is begun.
+    let handles = first.handles();
+    let current =
+        handles.iter().flat_map(super::truth::Handle::in_tree).find(|(path, _)| path == "db/CURRENT").unwrap().1;
+    fs::write(job.at.parent().unwrap().join(&current), "MANIFEST-09999x\n").unwrap();
+    let at = job.at.join(format!("chk-{}", first.number));
+    let said = job.desk.run(&["import", "flink", at.to_str().unwrap(), "--job", "j"]);
+    said.fails(3, &["CURRENT", "ckptfs abort --job j --checkpoint", "/0: db"]);
+    fs::remove_dir_all(&at).unwrap();
+    job.complete(second, None);
+    let follower = job.follow(&[]);
+    job.wait_for("word of what was begun", |job| job.log().contains(&format!("j/chk-{} was missed", first.number)));
+    job.wait_for("the next one", |job| job.listed() == [second.number]);
+    drop(follower);
 }

@@ -124,6 +124,11 @@ fn the_same_again_is_not_read_again() {
     for one in again["checkpoints"].as_array().unwrap() {
         assert_eq!((&one["imported"], &one["read_bytes"]), (&false.into(), &0.into()));
     }
+    // An expired one does not come back under its number.
+    let oldest = &checkpoints[0];
+    desk.ok(&["expire", &format!("j/chk-{}", oldest.number)]);
+    let at = oldest.directory.to_str().unwrap();
+    desk.run(&["import", "flink", at, "--job", "j"]).fails(1, &["has expired", "--job"]);
     // The same number of another job is not the same checkpoint.
     let other = trees().into_iter().find(|t| t.name == "incr-p2-savepoint-native").unwrap();
     let savepoint = &other.checkpoints()[0];

@@ -218,6 +218,13 @@ impl Handle {
         out
     }
 
+    /// Path below the subtask's directory and in the tree, of the files that a database has.
+    pub fn in_tree(&self) -> Vec<(String, String)> {
+        let files = list(&self.truth["shared_state"]).into_iter().chain(list(&self.truth["private_state"]));
+        let pair = |f: Value| Some((format!("db/{}", f["local_path"].as_str()?), f["in_tree"].as_str()?.to_owned()));
+        files.filter_map(pair).collect()
+    }
+
     /// The RocksDB handles in it: itself, or what its changes begin from.
     pub fn databases(&self) -> Vec<Value> {
         let materialized = list(&self.truth["materialized"]);

@@ -127,7 +127,15 @@ impl Cache {
         fill: impl FnOnce(&mut Receiver<'_>) -> std::result::Result<(), E>,
     ) -> std::result::Result<TakenIn, E> {
         let mut stage = Stage::new(&self.inner)?;
-        fill(&mut |bytes| stage.write(bytes))?;
+        let mut full = None;
+        let filled = fill(&mut |bytes| {
+            let kept = |e: &io::Error| e.raw_os_error().map_or_else(|| e.kind().into(), io::Error::from_raw_os_error);
+            stage.write(bytes).inspect_err(|e| full = Some(kept(e)))
+        });
+        if let Some(e) = full {
+            return Err(CacheError::write(&self.inner.path, "a new file", size, e).into());
+        }
+        filled?;
         let digest = stage.digest();
         let fail = |e| CacheError::write(&self.inner.path, digest.to_string(), size, e);
         if stage.written() != size {

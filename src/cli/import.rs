@@ -107,27 +107,50 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             format!("{}: it has no completed checkpoint yet (no chk-* with a _metadata)", args.path),
         ));
     };
-    let reads = checkpoints.iter().map(|directory| found::read(&sources, directory)).collect::<Result<Vec<_>>>()?;
+    // Read one at a time: they may be large. The first one before a store is made for it.
+    drop(found::read(&sources, first)?);
     let job = args.job.clone().unwrap_or_else(|| default_job(first, job_directory.as_ref()));
     let session = super::snapshot::session(context, None)?;
     args.room.apply(&session.cache)?;
     let importer = Importer { context, session, sources, rewrites, job, partial: args.partial };
-    let mut done = Vec::new();
-    for read in &reads {
-        done.push(importer.checkpoint(read)?);
-        if let Some(last) = done.last() {
-            report::words(context, &importer.job, last);
+    let (mut done, mut broken) = (Vec::new(), Vec::new());
+    let mut names = BTreeSet::new();
+    for directory in &checkpoints {
+        let taken = found::read(&importer.sources, directory).and_then(|read| {
+            names.extend(plan::names_in(&read.metadata));
+            importer.checkpoint(&read)
+        });
+        match taken {
+            Ok(one) => {
+                report::words(context, &importer.job, &one);
+                done.push(one);
+            }
+            // Of a job's checkpoints one that is broken is no reason to leave the others.
+            Err(e) if job_directory.is_some() && matches!(e.kind(), Kind::Damage | Kind::Conflict) => {
+                words::tell(false, e.message());
+                broken.push(e);
+            }
+            Err(e) => return Err(e),
         }
     }
     let orphans = match &job_directory {
         Some(job) => {
             let named = done.iter().flat_map(|d| d.named.iter().cloned()).collect();
-            Some(found::orphans(&importer.sources, job, &named)?)
+            let mut orphans = found::orphans(&importer.sources, job, &named)?;
+            // One that is named and broken is none.
+            orphans.retain(|file| !names.contains(file.url.name()));
+            Some(orphans)
         }
         None => None,
     };
     report::end(context, &importer.job, &done, orphans.as_deref())?;
-    Ok(Exit::Done)
+    match broken.first() {
+        None => Ok(Exit::Done),
+        Some(first) => Err(Error::new(
+            first.kind(),
+            format!("{} of {} checkpoints were not taken in, as told above", broken.len(), checkpoints.len()),
+        )),
+    }
 }
 
 /// The directory of the job's checkpoints names it; a savepoint's directory itself.
@@ -162,20 +185,13 @@ impl Importer<'_> {
         };
         match property(&self.session, &self.job, read.number, METADATA)? {
             Imported::From(there) if there == digest => return Ok(done),
+            Imported::InPart if self.partial => return Ok(done),
             Imported::No => {}
-            Imported::GivenUp => {
-                let (job, number) = (&self.job, read.number);
-                return Err(Error::new(
-                    Kind::Conflict,
-                    format!("{job}/{number} was given up, and no number is used twice: import it as another --job"),
-                ));
-            }
+            Imported::GivenUp => return Err(self.taken(read, "was given up")),
+            Imported::Expired => return Err(self.taken(read, "has expired")),
+            Imported::InPart => return Err(self.taken(read, "was imported in part")),
             Imported::From(_) | Imported::Other => {
-                let (job, number) = (&self.job, read.number);
-                return Err(Error::new(
-                    Kind::Conflict,
-                    format!("{job}/{number} is another checkpoint than {}: import it as another --job", read.directory),
-                ));
+                return Err(self.taken(read, &format!("is another checkpoint than {}", read.directory)));
             }
         }
         if !plan.missing.is_empty() && !self.partial {
@@ -188,7 +204,7 @@ impl Importer<'_> {
         operators.sort_by(|a, b| a.operator.cmp(&b.operator));
         let request = ImportRequest { job: self.job.clone(), number: read.number, kind: kind(read), operators };
         let bar = words::Bar::new(self.context.quiet);
-        let tasks = tasks::Tasks { importer: self, read, plan: &plan, whole: done.left_out.is_empty() };
+        let tasks = tasks::Tasks { importer: self, read, plan: &plan, left_out: done.left_out.len() };
         let report = import(
             (&self.session, &self.sources),
             &request,
@@ -199,11 +215,24 @@ impl Importer<'_> {
         bar.finish();
         let report = report.inspect_err(|_| {
             let (job, number) = (&self.job, read.number);
-            log::warn!("{job}/{number} stays open: the same import again goes on with it, `ckptfs abort {job}/{number}` gives it up");
+            log::warn!(
+                "{job}/{number} is not complete: once what is wrong is mended, the same import again goes on with it; \
+                 `ckptfs abort --job {job} --checkpoint {number}` gives it up"
+            );
         })?;
         done.report = Some(report);
         done.read = self.sources.bytes_read.get() - before + read.length;
         Ok(done)
+    }
+}
+
+impl Importer<'_> {
+    fn taken(&self, read: &Read, why: &str) -> Error {
+        let (job, number) = (&self.job, read.number);
+        Error::new(
+            Kind::Conflict,
+            format!("{job}/{number} {why}, and no number is used twice: import it as another --job"),
+        )
     }
 }
 

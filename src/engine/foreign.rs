@@ -68,7 +68,9 @@ pub fn store(
     progress: &dyn Progress,
 ) -> Result<(SnapshotReport, Arc<TaskManifest>)> {
     let Import { session, sources, intent, bases } = *import;
-    foreign_db::check(sources, &mut foreign.files)?;
+    let whose = format!("{}/{}", foreign.operator, foreign.task.subtask);
+    foreign_db::check(sources, &mut foreign.files)
+        .map_err(|e| Error::new(e.kind(), format!("{whose}: {}", e.message())))?;
     let mut base = BaseIndex::load(session, bases, &foreign.operator, foreign.task.subtask)?;
     siblings.iter().for_each(|sibling| base.add(Arc::clone(sibling)));
     let lost = base.look(&session.store);
@@ -165,11 +167,21 @@ fn content(
 /// A large file goes through the cache: it is on a disk when it is hashed and sent, and there for the mount afterwards.
 fn take(import: &Import<'_>, transfer: &Transfer<'_>, file: &ForeignFile, piece: &Piece) -> Result<Content> {
     let size = file.size();
-    let (digest, tree, opened) = import.session.cache.take_in::<Error>(size, |receiver| match piece {
-        Piece::There { file, offset, length } => Ok(import.sources.read_into(file, *offset, *length, receiver)?),
-        Piece::Here(bytes) => receiver(bytes)
-            .map_err(|e| Error::with_source(Kind::Other, format!("cannot write {} into the cache: {e}", file.path), e)),
-    })?;
+    let cache = &import.session.cache;
+    let take_in = || {
+        cache.take_in::<Error>(size, |receiver| match piece {
+            Piece::There { file, offset, length } => Ok(import.sources.read_into(file, *offset, *length, receiver)?),
+            Piece::Here(bytes) => receiver(bytes).map_err(|e| {
+                Error::with_source(Kind::Other, format!("cannot write {} into the cache: {e}", file.path), e)
+            }),
+        })
+    };
+    let (digest, tree, opened) = match take_in() {
+        // What was taken in before is in the store by now, and can go.
+        Err(e) if e.kind() == Kind::Resources && cache.make_room()?.is_some_and(|gone| gone.files > 0) => take_in()?,
+        taken => taken?,
+    };
+    cache.tidy();
     let is_sst = matches!(kind_of(file), Some(FileKind::Sst(_)));
     match transfer.store_taken(size, is_sst, (digest, tree, &opened))? {
         Stored::Base(at) => Ok(Content::Base(at)),

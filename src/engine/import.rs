@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use super::SnapshotReport;
 use super::foreign::{self, ForeignTask, Import};
-use super::input::ForeignContent;
+use super::input::{ForeignContent, ForeignFile};
 use super::snapshot;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::{CheckpointKind, ExpectedOperator, Intent, TaskManifest, Verdict};
 use crate::lifecycle::{self, Base, driver};
 use crate::limits;
-use crate::store::Sources;
-use crate::types::{CheckpointNumber, Digest, Name, Progress};
+use crate::store::{Piece, Sources};
+use crate::types::{CheckpointNumber, Digest, Key, Name, Progress};
 
 /// A checkpoint to be taken in.
 #[derive(Debug, Clone)]
@@ -82,7 +82,15 @@ fn open(session: &Session, request: &ImportRequest, expected: Vec<ExpectedOperat
         return Err(conflict("was begun as something else (`ckptfs abort` ends it)"));
     }
     session.ready_to_write()?;
-    let bases = snapshot::bases_of(session, &begun)?;
+    // Whoever began it may have died before it looked: what is dead by now, or gone, is no base. What was acknowledged before was so after
+    // the look.
+    let mut bases = Vec::new();
+    for base in snapshot::bases_of(session, &begun)? {
+        let listing = session.catalog.job(&base.of.job)?;
+        if listing.checkpoints.get(&base.of.number).is_some_and(|c| !c.expired && c.uid == base.of.uid) {
+            bases.push(base);
+        }
+    }
     Ok((begun, bases))
 }
 
@@ -112,9 +120,12 @@ fn tasks<'a>(
     for (operator, subtask) in all {
         let task = prepare(operator, subtask)?;
         let origins = origins(&task);
-        if batch.tasks.len() >= limits::PARALLEL_REQUESTS || origins.iter().any(|o| batch.origins.contains(o)) {
+        let bytes = in_memory(&task);
+        let full = batch.bytes.saturating_add(bytes) > limits::IMPORT_MEMORY && !batch.tasks.is_empty();
+        if full || batch.tasks.len() >= limits::PARALLEL_REQUESTS || origins.iter().any(|o| batch.origins.contains(o)) {
             batch.store(import, &mut stored, &mut by_origin, progress)?.into_iter().for_each(&mut add);
         }
+        batch.bytes = batch.bytes.saturating_add(bytes);
         batch.origins.extend(origins.iter().copied());
         batch.tasks.push((task, origins));
     }
@@ -130,6 +141,8 @@ fn tasks<'a>(
 struct Batch<'a> {
     tasks: Vec<(ForeignTask<'a>, Vec<Digest>)>,
     origins: HashSet<Digest>,
+    /// Bytes that they hold in memory.
+    bytes: u64,
 }
 
 impl Batch<'_> {
@@ -141,6 +154,7 @@ impl Batch<'_> {
         progress: &dyn Progress,
     ) -> Result<Vec<SnapshotReport>> {
         self.origins.clear();
+        self.bytes = 0;
         let done = driver::parallel(mem::take(&mut self.tasks), |(task, origins)| {
             let shared: BTreeSet<usize> = origins.iter().filter_map(|origin| by_origin.get(origin).copied()).collect();
             let siblings: Vec<_> = shared.into_iter().filter_map(|i| stored.get(i).cloned()).collect();
@@ -158,12 +172,26 @@ impl Batch<'_> {
     }
 }
 
+fn in_memory(task: &ForeignTask<'_>) -> u64 {
+    let here = task.files.iter().filter(|file| matches!(&file.content, ForeignContent::Piece(Piece::Here(_))));
+    here.map(ForeignFile::size).sum()
+}
+
 fn origins(task: &ForeignTask<'_>) -> Vec<Digest> {
     let origins = task.files.iter().filter_map(|file| match &file.content {
         ForeignContent::Piece(piece) => piece.origin(),
         ForeignContent::Within { .. } => None,
     });
     origins.collect()
+}
+
+/// Whether an import began this number.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn is_import(session: &Session, job: &Name, number: CheckpointNumber) -> Result<bool> {
+    let intent = lifecycle::catalog::intent(&session.store, job, number)?;
+    Ok(intent.is_some_and(|intent| intent.detached && intent.expected.iter().any(|e| e.operator.is_flink())))
 }
 
 /// Gives a number up that an import began: what it needs is gone.
@@ -186,9 +214,18 @@ pub fn property(session: &Session, job: &Name, number: CheckpointNumber, key: &s
     let Some(outcome) = lifecycle::catalog::outcome(&session.store, job, number)? else { return Ok(Imported::No) };
     let Verdict::Completed(manifest) = outcome.verdict else { return Ok(Imported::GivenUp) };
     let Some(entry) = manifest.subtasks.iter().find(|s| s.operator.is_flink()) else { return Ok(Imported::Other) };
+    if session.store.head(&Key::expired(job, number))?.is_some() {
+        return Ok(Imported::Expired);
+    }
     let task = session.cache.task_manifest(&session.store, job, number, entry)?;
+    if task.properties.contains_key(LEFT_OUT) {
+        return Ok(Imported::InPart);
+    }
     Ok(task.properties.get(key).map_or(Imported::Other, |value| Imported::From(value.clone())))
 }
+
+/// The property of a checkpoint that was not taken in whole: how many files were missing.
+pub const LEFT_OUT: &str = "flink.left-out";
 
 /// What is known of a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,6 +234,10 @@ pub enum Imported {
     No,
     /// It was given up.
     GivenUp,
+    /// Its life has ended.
+    Expired,
+    /// Something was left out when it was imported.
+    InPart,
     /// It is completed, and was not imported.
     Other,
     /// It was imported, and has this property.

@@ -121,7 +121,7 @@ pub fn pack(
                 if let Some(tail) = entry.tail {
                     match keep.kept(tail.extent)? {
                         Some(run) => draft.tail = Some((tail.start, run)),
-                        None => tails.push((i, tail.start, file.read(tail.start, tail.extent.length)?)),
+                        None => tails.push((i, tail.start, keep.again(tail.start, tail.extent)?)),
                     }
                 }
                 draft
@@ -291,6 +291,13 @@ impl Keeper<'_> {
             match self.session.cache.read_extent(&self.session.store, manifest, &extent) {
                 Ok(bytes) => return Ok(bytes),
                 Err(e) => log::warn!("{} is read from where it came from: {e}", self.file.path()),
+            }
+            // What it was known by is not proof enough to stand under another's digest.
+            let whole = self.file.read(0, self.file.size())?;
+            if Digest::of(&whole) != self.entry()?.digest {
+                let path = self.file.path();
+                let why = format!("{path}: the store has lost it, and the file that it came from is another one now");
+                return Err(Error::new(Kind::Damage, why));
             }
         }
         self.file.read(offset, extent.length)

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::FlinkError;
 use super::metadata::StreamHandle;
 use crate::error::{Error, Kind, Result};
+use crate::store::source::shown;
 use crate::store::{SourceFile, SourceUrl, Sources, StoreError};
 
 /// So many last components of a name are looked for below the checkpoint's job, where nothing else says what was moved where.
@@ -26,6 +27,7 @@ impl Rewrite {
     pub fn parse(text: &str) -> Result<Self> {
         let parts = text.split_once('=').filter(|(from, to)| !from.is_empty() && !to.is_empty());
         let Some((from, to)) = parts else {
+            let text = shown(text);
             return Err(Error::new(Kind::Invalid, format!("{text:?} is not FROM=TO, two URLs or absolute paths")));
         };
         Ok(Self { from: SourceUrl::parse(from)?, to: SourceUrl::parse(to)? })
@@ -87,7 +89,7 @@ impl<'a> Resolver<'a> {
         };
         let url = match SourceUrl::parse(name) {
             Ok(url) => url,
-            Err(e) => return Ok(Some(Lookup::Missing { name: name.clone(), why: e.to_string() })),
+            Err(e) => return Ok(Some(Lookup::Missing { name: shown(name), why: e.to_string() })),
         };
         Ok(Some(self.first(name, self.candidates(&url), wanted)?))
     }
@@ -154,10 +156,8 @@ impl<'a> Resolver<'a> {
             if !self.may_read(&candidate) {
                 if matches!(self.look(&candidate), Ok(Some(_))) {
                     why.get_or_insert_with(|| {
-                        format!(
-                            "{candidate} lies outside of {}: if it is meant, say --rewrite {name}={candidate}",
-                            self.top()
-                        )
+                        let (top, name) = (self.top(), shown(name));
+                        format!("{candidate} lies outside of {top}: if it is meant, say --rewrite {name}={candidate}")
                     });
                 }
                 continue;
@@ -168,6 +168,9 @@ impl<'a> Resolver<'a> {
                     why.get_or_insert_with(|| format!("{candidate} has {} bytes instead of {wanted}", file.size));
                 }
                 Ok(None) => {}
+                Err(e @ StoreError::Permission { .. }) => {
+                    why.get_or_insert(e.to_string());
+                }
                 // A file system of Flink's that is none of ours, such as hdfs.
                 Err(StoreError::Invalid { why: told, .. }) => {
                     why.get_or_insert(told);
@@ -175,7 +178,7 @@ impl<'a> Resolver<'a> {
                 Err(e) => return Err(e.into()),
             }
         }
-        Ok(Lookup::Missing { name: name.to_owned(), why: why.unwrap_or_else(|| "it is not there".to_owned()) })
+        Ok(Lookup::Missing { name: shown(name), why: why.unwrap_or_else(|| "it is not there".to_owned()) })
     }
 
     /// A file, by a listing of its directory: a checkpoint has thousands in a few.
@@ -187,8 +190,7 @@ impl<'a> Resolver<'a> {
             None => {
                 let files = match self.sources.list(&parent) {
                     Ok(listing) => listing.files,
-                    // The name leads through a place that others have closed: then it is not there for us.
-                    Err(StoreError::NotFound { .. } | StoreError::Permission { .. }) => Vec::new(),
+                    Err(StoreError::NotFound { .. }) => Vec::new(),
                     Err(e) => return Err(e),
                 };
                 let by_name = files.into_iter().map(|file| (file.url.name().to_owned(), file)).collect();

@@ -9,6 +9,7 @@ use super::metadata::{
 use super::place::{Lookup, Resolver, impossible};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FilePath, rocks};
+use crate::limits;
 use crate::store::Piece;
 use crate::types::{Digest, KeyGroupRange, Name};
 
@@ -190,6 +191,10 @@ pub fn plan(metadata: &CheckpointMetadata, resolver: &Resolver<'_>) -> Result<Pl
         Ok(())
     })?;
     for (operator, planned) in metadata.operators.iter().zip(&mut plan.operators) {
+        let mut indices = BTreeSet::new();
+        if let Some(twice) = operator.subtasks.iter().find(|subtask| !indices.insert(subtask.index)) {
+            return Err(impossible(format!("{} has subtask {} twice", planned.name, twice.index)).into());
+        }
         for subtask in &operator.subtasks {
             if let Some(task) = planned.tasks.get_mut(&subtask.index) {
                 task.parts = super::parts::parts(subtask, &task.files)?;
@@ -289,12 +294,12 @@ fn names(operators: &[Operator]) -> Vec<(String, Name)> {
     for operator in operators {
         let uid = said(&operator.uid).filter(alone);
         let display = uid.or_else(|| said(&operator.name).filter(alone)).unwrap_or_else(|| operator.hex());
-        let mut name = Name::encode(&display);
-        if !taken.insert(name.clone()) {
-            name = Name::encode(&operator.hex());
-            taken.insert(name.clone());
-        }
-        out.push((display, name));
+        let again = (2..).map(|n| Name::encode(&format!("{}-{n}", operator.hex())));
+        let mut names = [Name::encode(&display), Name::encode(&operator.hex())].into_iter().chain(again);
+        let Some(name) = names.find(|name| taken.insert(name.clone())) else { continue };
+        let end = (0..=limits::DISPLAY_NAME_LEN).rev().find(|end| display.is_char_boundary(*end));
+        let cut = display.get(..end.unwrap_or_default()).unwrap_or(&display);
+        out.push((cut.to_owned(), name));
     }
     out
 }
@@ -330,4 +335,23 @@ impl Plan {
 fn handle_of(path: &str) -> &str {
     let keyed = ["db/", "db-", "stream/meta", "stream/changelog", "stream/keyed"];
     if keyed.iter().any(|prefix| path.starts_with(prefix)) { "keyed" } else { path }
+}
+
+/// The last components of all names of files in a `_metadata`.
+#[must_use]
+pub fn names_in(metadata: &CheckpointMetadata) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let walked = streams::<std::convert::Infallible>(metadata, |_, handle| {
+        if let StreamHandle::File { path, .. }
+        | StreamHandle::Relative { path, .. }
+        | StreamHandle::Segment { path, .. } = handle
+        {
+            names.insert(path.rsplit('/').next().unwrap_or_default().to_owned());
+        }
+        Ok(())
+    });
+    match walked {
+        Ok(()) => names,
+        Err(never) => match never {},
+    }
 }

@@ -2,6 +2,7 @@
 //! bytes. No length is believed before that many bytes are seen to be there.
 
 use super::FlinkError;
+use crate::limits;
 
 /// A position in bytes that somebody else wrote.
 #[derive(Debug, Clone)]
@@ -9,13 +10,15 @@ pub struct Cursor<'a> {
     what: &'static str,
     bytes: &'a [u8],
     at: usize,
+    /// Things that lists may still have.
+    items: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// At the start of the bytes. `what` is what errors call them.
     #[must_use]
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {
-        Self { what, bytes, at: 0 }
+        Self { what, bytes, at: 0, items: limits::FLINK_ITEMS }
     }
 
     /// What errors call the bytes.
@@ -129,6 +132,11 @@ impl<'a> Cursor<'a> {
             let why = format!("{count} {of} should follow, in {} bytes", self.left());
             return Err(FlinkError::Damaged { what, at, why });
         }
+        // Some take a few bytes here and a hundred in memory.
+        let (most, said) =
+            (limits::FLINK_ITEMS as u64, (limits::FLINK_ITEMS - self.items).saturating_add(count) as u64);
+        let over = FlinkError::Limit { what, at, of: "things in all lists", count: said, most };
+        self.items = self.items.checked_sub(count).ok_or(over)?;
         Ok(count)
     }
 
@@ -137,7 +145,13 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// When fewer are there.
     pub fn bytes(&mut self, of: &'static str) -> Result<&'a [u8], FlinkError> {
-        let length = self.count(of, usize::MAX, 1)?;
+        let at = self.at;
+        let said = self.i32()?;
+        let length = usize::try_from(said).map_err(|_| FlinkError::Damaged {
+            what: self.what,
+            at,
+            why: format!("the number of {of} is {said}"),
+        })?;
         self.take(length)
     }
 

@@ -183,6 +183,12 @@ impl std::fmt::Display for SourceUrl {
     }
 }
 
+/// Text that somebody else wrote, for a message: without what may be secret, in one line.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    text::without_secrets(text)
+}
+
 /// Without empty components and dots: `..` never leads above the root.
 fn plain(path: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
@@ -308,7 +314,10 @@ impl Sources {
             sink(&bytes).map_err(|source| StoreError::Sink { object: url.to_string(), source })?;
             at += piece;
         }
-        Ok(())
+        match local {
+            Some(local) => is_still(file, &local),
+            None => Ok(()),
+        }
     }
 
     /// A part of a file.
@@ -371,8 +380,13 @@ fn in_bucket(url: SourceUrl, meta: ObjectMeta) -> SourceFile {
 fn open_seen(file: &SourceFile) -> Result<File> {
     let opened = File::options().read(true).custom_flags(own_mount::NO_FOLLOW).open(LocalPath::new(&file.url.path));
     let opened = opened.map_err(|e| failed("read", &file.url, e))?;
+    is_still(file, &opened)?;
+    Ok(opened)
+}
+
+fn is_still(file: &SourceFile, opened: &File) -> Result<()> {
     let now = seen(file.url.clone(), &opened.metadata().map_err(|e| failed("look at", &file.url, e))?);
-    if now == *file { Ok(opened) } else { Err(changed(&file.url)) }
+    if now == *file { Ok(()) } else { Err(changed(&file.url)) }
 }
 
 fn changed(url: &SourceUrl) -> StoreError {
@@ -389,7 +403,9 @@ fn failed(what: &'static str, url: &SourceUrl, e: std::io::Error) -> StoreError 
 }
 
 fn seen(url: SourceUrl, meta: &fs::Metadata) -> SourceFile {
-    let version = format!("{:x}-{:x}-{:x}.{:x}", meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec());
+    // The change time too: who writes into a file can set the other one back.
+    let times = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
+    let version = format!("{:x}-{:x}-{:x}.{:x}-{:x}.{:x}", meta.dev(), meta.ino(), times.0, times.1, times.2, times.3);
     SourceFile { url, size: meta.len(), version, tag: None }
 }
 

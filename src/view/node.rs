@@ -77,6 +77,8 @@ pub(super) struct Checkpoint {
     pub(super) link: AtomicU64,
     /// Files by content that it names, as far as its subtasks were looked into.
     pub(super) blobs: Mutex<Vec<Arc<Blob>>>,
+    /// The directory that Flink restores from, once it was looked into: it has files by content once more, under their digests.
+    pub(super) flink: OnceLock<u64>,
 }
 
 impl Checkpoint {

@@ -246,6 +246,9 @@ impl Core {
             if let Some((parent, file)) = name.place(blob) {
                 self.invalidate(parent, &file);
             }
+            if let Some(parent) = name.task.checkpoint.flink.get() {
+                self.invalidate(*parent, &blob.digest.to_hex());
+            }
         }
     }
 

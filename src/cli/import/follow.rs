@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ckptfs::engine::import::give_up;
+use ckptfs::engine::import::{give_up, is_import};
 use ckptfs::engine::life;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::flink::found::{self, Found, METADATA};
@@ -26,6 +26,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 struct Known {
     /// Taken in, or told to be impossible.
     settled: BTreeSet<CheckpointNumber>,
+    /// Begun here by somebody, and not decided.
+    begun: BTreeSet<CheckpointNumber>,
     /// Failed, how often, and not to be tried before.
     failed: BTreeMap<CheckpointNumber, (u32, Instant)>,
 }
@@ -35,7 +37,7 @@ struct Known {
 /// # Errors
 /// When the directory is something else than a job's.
 pub(super) fn follow(importer: &Importer<'_>, job: &SourceUrl, keep: Option<usize>) -> Result<()> {
-    let mut known = Known::default();
+    let mut known = Known { begun: begun(importer), ..Known::default() };
     let mut waiting = false;
     loop {
         match found::look(&importer.sources, job) {
@@ -45,8 +47,15 @@ pub(super) fn follow(importer: &Importer<'_>, job: &SourceUrl, keep: Option<usiz
             }
             Ok(Found::Job(checkpoints)) => {
                 waiting = false;
+                let there: BTreeSet<CheckpointNumber> = checkpoints.iter().map(|(number, _)| *number).collect();
                 for (number, directory) in checkpoints {
                     one(importer, number, &directory, &mut known, keep)?;
+                }
+                known.begun.extend(known.failed.keys().copied());
+                let missed: Vec<_> = known.begun.difference(&there).copied().collect();
+                // An empty directory may be one that is not mounted.
+                for number in missed.into_iter().filter(|_| !there.is_empty()) {
+                    miss(importer, number, &mut known, "");
                 }
             }
             Err(e) if e.kind() == Kind::NotFound => {
@@ -55,8 +64,8 @@ pub(super) fn follow(importer: &Importer<'_>, job: &SourceUrl, keep: Option<usiz
                 }
                 waiting = true;
             }
-            Err(e) if e.kind() == Kind::Unavailable => log::warn!("{e}"),
-            Err(e) => return Err(e),
+            Err(e) if e.kind() == Kind::Invalid => return Err(e),
+            Err(e) => log::warn!("{e}"),
         }
         thread::sleep(EVERY);
     }
@@ -78,6 +87,7 @@ fn one(
         Ok(done) => {
             known.settled.insert(number);
             known.failed.remove(&number);
+            known.begun.remove(&number);
             report::words(importer.context, &importer.job, &done);
             if done.report.is_some() {
                 report::followed(importer.context, &importer.job, &done)?;
@@ -89,14 +99,13 @@ fn one(
         Err(e) => {
             let gone = importer.sources.look(&directory.join(METADATA)).is_ok_and(|found| found.is_none());
             if gone {
-                // The next checkpoint has what is alive of it.
+                miss(importer, number, known, &format!(" ({e})"));
+                return Ok(());
+            }
+            if e.kind() == Kind::Conflict {
+                // It is decided, whatever is tried.
                 known.settled.insert(number);
-                give_up(&importer.session, &importer.job, number, "Flink deleted it before it was taken in")?;
-                let job = &importer.job;
-                words::tell(
-                    false,
-                    &format!("{job}/{number} was missed: Flink deleted it before it was taken in ({e})"),
-                );
+                words::tell(importer.context.quiet, &e.to_string());
                 return Ok(());
             }
             let (times, _) = known.failed.get(&number).copied().unwrap_or((0, Instant::now()));
@@ -108,6 +117,26 @@ fn one(
         }
     }
     Ok(())
+}
+
+/// Flink was faster. The next checkpoint has what is alive of it.
+fn miss(importer: &Importer<'_>, number: CheckpointNumber, known: &mut Known, why: &str) {
+    let job = &importer.job;
+    if let Err(e) = give_up(&importer.session, job, number, "Flink deleted it before it was taken in") {
+        log::warn!("{job}/{number} stays open for now: {e}");
+        return;
+    }
+    known.settled.insert(number);
+    known.failed.remove(&number);
+    known.begun.remove(&number);
+    words::tell(false, &format!("{job}/{number} was missed: Flink deleted it before it was taken in{why}"));
+}
+
+/// Numbers of the job that an import began and did not end.
+fn begun(importer: &Importer<'_>) -> BTreeSet<CheckpointNumber> {
+    let (session, job) = (&importer.session, &importer.job);
+    let open = session.catalog.job(job).map(|listing| listing.open).unwrap_or_default();
+    open.into_iter().filter(|number| is_import(session, job, *number).unwrap_or_default()).collect()
 }
 
 /// The policy may fail without an end to following: the next checkpoint tries again.

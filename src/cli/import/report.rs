@@ -24,8 +24,8 @@ pub(super) fn missing(read: &Read, missing: &[Missing]) -> Error {
     Error::new(
         Kind::Damage,
         format!(
-            "{}: {} of its files are not there, and nothing was imported. If they lie elsewhere now, say so with \
-             --rewrite FROM=TO; --partial takes the state that is whole\n{}",
+            "{}: {} of its files are not there or have another length, and nothing of it was imported. If they lie elsewhere \
+             now, say so with --rewrite FROM=TO; --partial takes the state that is whole\n{}",
             read.directory,
             missing.len(),
             list.join("\n")
@@ -37,7 +37,7 @@ pub(super) fn missing(read: &Read, missing: &[Missing]) -> Error {
 pub(super) fn words(context: &Context, job: &Name, done: &Done) {
     let number = done.number;
     let Some(report) = &done.report else {
-        words::tell(context.quiet, &format!("{job}/{number}: was imported before from {}", done.directory));
+        words::tell(context.quiet, &format!("{job}/{number}: was imported before"));
         return;
     };
     for missing in &done.left_out {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ckptfs::engine::foreign::ForeignTask;
+use ckptfs::engine::import::LEFT_OUT;
 use ckptfs::engine::input::{ForeignContent, ForeignFile};
 use ckptfs::engine::upload::{Described, Task};
 use ckptfs::error::{Error, Kind, Result};
@@ -21,8 +22,8 @@ pub(super) struct Tasks<'a> {
     pub(super) importer: &'a Importer<'a>,
     pub(super) read: &'a Read,
     pub(super) plan: &'a Plan,
-    /// Nothing was left out.
-    pub(super) whole: bool,
+    /// Files that were missing.
+    pub(super) left_out: usize,
 }
 
 impl<'a> Tasks<'a> {
@@ -53,7 +54,7 @@ impl<'a> Tasks<'a> {
             }
         }
         let mut files = self.plan.own.clone();
-        if self.whole {
+        if self.left_out == 0 {
             let bytes = relative(&self.read.metadata, self.plan, |at| match &at.task {
                 Some((operator, subtask)) => {
                     let entry = places.get(&(operator, *subtask))?.file(at.path.as_str())?;
@@ -65,11 +66,14 @@ impl<'a> Tasks<'a> {
             let path = FilePath::parse("flink/_metadata").map_err(|why| Error::new(Kind::Other, why))?;
             files.insert(path, Piece::Here(bytes.into()));
         }
-        let properties = BTreeMap::from([
+        let mut properties = BTreeMap::from([
             (METADATA.to_owned(), self.read.digest.to_hex()),
             ("flink.version".to_owned(), self.read.metadata.version.to_string()),
             ("flink.directory".to_owned(), self.read.directory.to_string()),
         ]);
+        if self.left_out > 0 {
+            properties.insert(LEFT_OUT.to_owned(), self.left_out.to_string());
+        }
         Ok(ForeignTask {
             task: self.of("flink", 0),
             operator: Name::flink(),
