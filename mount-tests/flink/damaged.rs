@@ -65,6 +65,7 @@ fn a_file_that_is_missing_or_short_is_told_and_the_rest_can_be_taken() {
     assert!(said.err.contains("left out: profile-op/0"), "{}", said.err);
     let path = said.ok().trim().to_owned();
     let mount = desk.mount("cache");
+    assert!(desk.ok(&["show", &path]).contains("flink.left-out: 2"));
     assert!(!mount.join(&path).join("profile-op/0/db").exists());
     assert!(mount.join(&path).join("profile-op/1/db/CURRENT").exists());
     assert!(mount.join(&path).join("blob-op/0/db/CURRENT").exists());
@@ -103,8 +104,9 @@ fn a_tree_that_was_moved_in_parts_is_found_with_rewrite() {
 fn what_is_no_checkpoint_is_told() {
     let desk = Desk::new();
     fs::create_dir(desk.path("empty")).unwrap();
-    desk.run(&["import", "flink", "empty"]).fails(1, &["no _metadata", "chk-42"]);
-    desk.run(&["import", "flink", "nowhere"]).fails(1, &["no _metadata"]);
+    desk.run(&["import", "flink", "empty"]).fails(1, &["nothing lies there", "chk-42"]);
+    desk.run(&["import", "flink", "nowhere"]).fails(1, &["nothing lies there"]);
+    desk.run(&["import", "flink", "."]).fails(1, &["no _metadata", "chk-42"]);
     fs::create_dir_all(desk.path("job/shared")).unwrap();
     desk.run(&["import", "flink", "job"]).fails(1, &["no completed checkpoint yet"]);
     fs::write(desk.path("empty/_metadata"), b"hello").unwrap();

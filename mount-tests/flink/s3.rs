@@ -30,5 +30,5 @@ fn checkpoints_in_a_bucket_are_imported_and_nothing_is_read_twice() {
         check_files(&directory, &handle, &mut Default::default());
     }
     desk.ok(&["umount", "mnt"]);
-    desk.run(&["import", "flink", &weed.url("flink/nowhere"), "--job", "k"]).fails(1, &["no _metadata"]);
+    desk.run(&["import", "flink", &weed.url("flink/nowhere"), "--job", "k"]).fails(1, &["nothing lies there"]);
 }

@@ -29,6 +29,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let unique = usage(&session, &listings)?;
     let unique = unique.checkpoints.get(&(checkpoint.job.clone(), checkpoint.number)).copied().unwrap_or_default();
     let m = &checkpoint.manifest;
+    let origin = imported(&session, &checkpoint)?;
     if context.json {
         let mut value = serde_json::to_value(&**m)
             .map_err(|e| ckptfs::error::Error::with_source(ckptfs::error::Kind::Other, "cannot make JSON", e))?;
@@ -37,6 +38,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             object.insert("checkpoint".to_owned(), json!(checkpoint.number.to_string()));
             object.insert("uid".to_owned(), json!(checkpoint.uid));
             object.insert("unique_bytes".to_owned(), json!(unique.unique));
+            if let Some(properties) = &origin {
+                object.insert("imported".to_owned(), json!(properties));
+            }
         }
         words::json(&value)?;
         return Ok(Exit::Done);
@@ -65,6 +69,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     ] {
         words::line(&format!("  {name:10} {value}"))?;
     }
+    for (key, value) in origin.iter().flatten() {
+        words::line(&format!("  {key}: {value}"))?;
+    }
     let mut rows =
         vec![["OPERATOR", ">SUBTASK", ">FILES", ">LOGICAL", ">NEW", ">BUNDLES", "NAME"].map(str::to_owned).to_vec()];
     for (entry, manifest) in m.subtasks.iter().zip(manifests(&session, &checkpoint)?) {
@@ -80,6 +87,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     }
     words::table(&rows)?;
     Ok(Exit::Done)
+}
+
+/// What an import noted of the checkpoint as a whole: where it came from, and what was left out.
+fn imported(
+    session: &Session,
+    checkpoint: &ckptfs::lifecycle::Checkpoint,
+) -> Result<Option<std::collections::BTreeMap<String, String>>> {
+    let Some(entry) = checkpoint.manifest.subtasks.iter().find(|s| s.operator.is_flink()) else { return Ok(None) };
+    Ok(Some(select::task_manifest(session, checkpoint, entry)?.properties.clone()))
 }
 
 fn files(

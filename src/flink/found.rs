@@ -11,6 +11,9 @@ use crate::types::{CheckpointNumber, Digest};
 /// The file that a checkpoint is.
 pub const METADATA: &str = "_metadata";
 
+const WHAT: &str =
+    "Name a checkpoint (.../<job id>/chk-42), a savepoint, or the directory of a job's checkpoints (.../<job id>)";
+
 /// Directories of a job whose files no checkpoint owns alone.
 const COMMON: [&str; 2] = ["shared", "taskowned"];
 
@@ -53,6 +56,10 @@ pub fn look(sources: &Sources, directory: &SourceUrl) -> Result<Found> {
         return directory.parent().map(Found::Checkpoint).ok_or_else(|| nothing(directory));
     }
     let listing = sources.list(directory)?;
+    if listing.files.is_empty() && listing.directories.is_empty() {
+        let why = format!("{directory}: nothing lies there. {WHAT}");
+        return Err(Error::new(Kind::NotFound, why));
+    }
     let mut checkpoints = Vec::new();
     for below in &listing.directories {
         if let Ok(number) = below.name().parse::<CheckpointNumber>()
@@ -72,10 +79,7 @@ pub fn look(sources: &Sources, directory: &SourceUrl) -> Result<Found> {
 fn nothing(directory: &SourceUrl) -> Error {
     Error::new(
         Kind::NotFound,
-        format!(
-            "{directory}: there is no _metadata in it, nor chk-* directories that have one: name a checkpoint \
-             (.../<job id>/chk-42), a savepoint, or the directory of a job's checkpoints (.../<job id>)"
-        ),
+        format!("{directory}: there is no _metadata in it, nor chk-* directories that have one. {WHAT}"),
     )
 }
 

@@ -23,7 +23,9 @@ pub enum LifecycleError {
     #[error(transparent)]
     Unwritable(FormatError),
     /// The store is empty or something else lies there.
-    #[error("{url} is not a ckptfs store: there is no ckptfs.json. Check the URL; `ckptfs snapshot` creates a store")]
+    #[error(
+        "{url} is not a ckptfs store: there is no ckptfs.json. Check the URL; `ckptfs snapshot` and `ckptfs import` create a store"
+    )]
     NotAStore {
         /// The store's URL.
         url: String,

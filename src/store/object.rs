@@ -421,7 +421,7 @@ async fn send_part(
 }
 
 /// The status of an answer that says "never", if the error's text tells of one. The library keeps the status private; 408, 409, 425 and 429 may pass.
-fn refused_with(why: &str) -> Option<u16> {
+pub(super) fn refused_with(why: &str) -> Option<u16> {
     let (_, status) = why.split_once("status code: ")?;
     let status: u16 = status.get(..3)?.parse().ok()?;
     ((400..500).contains(&status) && ![408, 409, 425, 429].contains(&status) || status == 501).then_some(status)

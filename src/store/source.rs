@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::error::{Result, StoreError, explain};
 use super::location::Location;
+use super::object::refused_with;
 use super::options::StoreOptions;
 use super::runtime::runtime;
 use super::text;
@@ -362,7 +363,14 @@ fn classify(what: &'static str, url: &SourceUrl, error: &Error) -> StoreError {
         Error::Precondition { .. } => changed(url),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreError::Permission { what, object, why },
         Error::InvalidPath { .. } | Error::NotSupported { .. } => StoreError::Invalid { object, why },
-        _ => silent(what, url, why, Duration::ZERO),
+        _ => match refused_with(&why) {
+            Some(404) => StoreError::NotFound { what, object, why },
+            Some(401 | 403) => StoreError::Permission { what, object, why },
+            Some(412) => changed(url),
+            Some(416) => StoreError::Damaged { object, why: format!("it is shorter than it should be ({why})") },
+            Some(_) => StoreError::Invalid { object, why },
+            None => silent(what, url, why, Duration::ZERO),
+        },
     }
 }
 
