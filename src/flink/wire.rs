@@ -145,12 +145,13 @@ impl<'a> Cursor<'a> {
     /// # Errors
     /// When fewer are there.
     pub fn bytes(&mut self, of: &'static str) -> Result<&'a [u8], FlinkError> {
-        let at = self.at;
+        let (at, what) = (self.at, self.what);
         let said = self.i32()?;
-        let length = usize::try_from(said).map_err(|_| FlinkError::Damaged {
-            what: self.what,
-            at,
-            why: format!("the number of {of} is {said}"),
+        let left = self.left();
+        let length = usize::try_from(said).ok().filter(|length| *length <= left);
+        let length = length.ok_or_else(|| {
+            let why = format!("the number of {of} is {said}, and {left} bytes follow");
+            FlinkError::Damaged { what, at, why }
         })?;
         self.take(length)
     }
