@@ -372,8 +372,8 @@ mod tests {
         let shell = Path::new("/bin/sh");
         let run =
             |script: &str| spawn_detached(shell, &["-c", script], None).unwrap().wait(Duration::from_secs(20)).unwrap();
-        assert_eq!(run("eval \"printf + >&$CKPTFS_READY_FD\""), Started::Ready);
-        assert_eq!(run("eval \"printf -- '-no luck' >&$CKPTFS_READY_FD\""), Started::Failed("no luck".into()));
+        assert_eq!(run("printf + >/proc/self/fd/$CKPTFS_READY_FD"), Started::Ready);
+        assert_eq!(run("printf -- '-no luck' >/proc/self/fd/$CKPTFS_READY_FD"), Started::Failed("no luck".into()));
         assert_eq!(run("exit 3"), Started::Died);
         let slow = spawn_detached(shell, &["-c", "sleep 2"], None).unwrap();
         assert_eq!(slow.wait(Duration::from_millis(50)).unwrap(), Started::Silent);
@@ -383,7 +383,7 @@ mod tests {
     fn a_detached_child_has_a_session_of_its_own() {
         let temp = tempfile::tempdir().unwrap();
         let log = File::create(temp.path().join("log")).unwrap();
-        let script = "cut -d' ' -f6 /proc/self/stat >&2; pwd >&2; eval \"printf + >&$CKPTFS_READY_FD\"";
+        let script = "cut -d' ' -f6 /proc/self/stat >&2; pwd >&2; printf + >/proc/self/fd/$CKPTFS_READY_FD";
         let child = spawn_detached(Path::new("/bin/sh"), &["-c", script], Some(&log)).unwrap();
         let pid = child.pid;
         assert_eq!(child.wait(Duration::from_secs(20)).unwrap(), Started::Ready);
