@@ -4,7 +4,6 @@ mod bytes;
 mod hostile;
 mod places;
 mod real;
-mod sha256;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +13,12 @@ fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-tests/fixtures/flink")
 }
 
-/// The smallest of them: a canonical savepoint.
+/// Files of rarer kinds, which `scripts/flink.sh fixtures` made.
+fn made() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("mount-tests/fixtures/flink-made")
+}
+
+/// The smallest of the former: a canonical savepoint.
 fn small() -> Vec<u8> {
     let path = "incr-p2-savepoint-canonical/tree/savepoint-a61c78-5a70557000cf/_metadata";
     std::fs::read(committed().join(path)).unwrap()
