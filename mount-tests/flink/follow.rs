@@ -5,6 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use ckptfs::engine::import::{ImportRequest, import};
+use ckptfs::engine::{Session, SessionOptions, Silent};
+use ckptfs::error::{Error, Kind};
+use ckptfs::flink::found;
+use ckptfs::flink::place::Resolver;
+use ckptfs::flink::plan::plan;
+use ckptfs::format::{CheckpointKind, ExpectedOperator};
+use ckptfs::store::{SourceUrl, Sources};
+use ckptfs::types::Name;
+
 use super::super::tool::Desk;
 use super::truth::{Checkpoint, Tree, trees};
 
@@ -176,4 +186,49 @@ fn what_was_begun_and_is_gone_does_not_stay_open() {
     job.wait_for("word of what was begun", |job| job.log().contains(&format!("j/chk-{} was missed", first.number)));
     job.wait_for("the next one", |job| job.listed() == [second.number]);
     drop(follower);
+}
+
+#[test]
+fn an_import_that_is_gone_on_with_builds_on_no_dead_base() {
+    let job = Job::new();
+    let checkpoints = job.tree.checkpoints();
+    let [.., first, second] = checkpoints.as_slice() else { panic!("two checkpoints") };
+    job.complete(first, None);
+    job.complete(second, None);
+    let at = |checkpoint: &Checkpoint| job.at.join(format!("chk-{}", checkpoint.number)).to_str().unwrap().to_owned();
+    job.desk.ok(&["import", "flink", &at(first), "--job", "j"]);
+    // Somebody begins the second one and dies at once.
+    let sources = Sources::default();
+    let read = found::read(&sources, &SourceUrl::parse(&at(second)).unwrap()).unwrap();
+    let plan = plan(&read.metadata, &Resolver::new(&sources, read.directory.clone(), &[])).unwrap();
+    let mut operators: Vec<_> = plan
+        .operators
+        .iter()
+        .map(|o| ExpectedOperator { operator: o.name.clone(), parallelism: o.parallelism })
+        .collect();
+    operators.sort_by(|a, b| a.operator.cmp(&b.operator));
+    let request = ImportRequest {
+        job: Name::parse("j").unwrap(),
+        number: read.number,
+        kind: CheckpointKind::Checkpoint,
+        operators,
+    };
+    let cache = Some(job.desk.path("cache"));
+    let session = Session::open(&SessionOptions { store: Some(job.desk.store.clone()), cache, ..Default::default() });
+    let session = session.unwrap();
+    let dies = &mut |_: &ExpectedOperator, _| Err(Error::new(Kind::Other, "it dies"));
+    import((&session, &sources), &request, dies, |_| panic!("it was dead"), &Silent).unwrap_err();
+    // Its base dies before anybody goes on with it.
+    let shown = job.desk.ok(&["--json", "show", &format!("j/chk-{}", first.number)]);
+    let uid = serde_json::from_str::<serde_json::Value>(&shown).unwrap()["uid"].as_str().unwrap().to_owned();
+    let stored = |number: u64| {
+        let directory = job.desk.path(&format!("store/task/j/{number:020}"));
+        let told = std::process::Command::new("grep").args(["-rlF", &uid]).arg(directory).output().unwrap();
+        String::from_utf8(told.stdout).unwrap().lines().count()
+    };
+    assert!(stored(first.number) > 5);
+    job.desk.ok(&["expire", &format!("j/chk-{}", first.number)]);
+    job.desk.ok(&["import", "flink", &at(second), "--job", "j"]);
+    assert_eq!(stored(second.number), 0, "it names what a sweep may be deleting");
+    job.desk.ok(&["verify", "--read"]);
 }

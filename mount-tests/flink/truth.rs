@@ -171,21 +171,16 @@ impl Checkpoint {
         out
     }
 
-    /// Bytes of the files that none of the checkpoints before has, and of the `_metadata`. CURRENT and MANIFEST are read twice: once to see
-    /// what they name.
+    /// Bytes of the files that none of the checkpoints before has, and of the `_metadata`.
     pub fn new_bytes(&self, before: &[Self]) -> u64 {
-        let paths = |c: &Self| -> BTreeMap<String, (u64, bool)> {
+        let paths = |c: &Self| -> BTreeMap<String, u64> {
             let mut all = Vec::new();
             c.handles().iter().for_each(|h| files(&h.truth, &mut all));
-            let named = all.iter().filter_map(|f| {
-                let twice = f["local_path"].as_str().is_some_and(|n| n == "CURRENT" || n.starts_with("MANIFEST"));
-                Some((f["in_tree"].as_str()?.to_owned(), (f["size"].as_u64()?, twice)))
-            });
-            named.collect()
+            all.iter().filter_map(|f| Some((f["in_tree"].as_str()?.to_owned(), f["size"].as_u64()?))).collect()
         };
         let known: BTreeMap<_, _> = before.iter().flat_map(paths).collect();
-        let new = paths(self).into_iter().filter(|(path, (_, twice))| *twice || !known.contains_key(path));
-        new.map(|(_, (size, twice))| if twice { 2 * size } else { size }).sum::<u64>() + self.metadata_length()
+        let new = paths(self).into_iter().filter(|(path, _)| !known.contains_key(path));
+        new.map(|(_, size)| size).sum::<u64>() + self.metadata_length()
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use ckptfs::cache::Session;
 use ckptfs::engine::SnapshotReport;
-use ckptfs::engine::import::{ImportRequest, Imported, import, property};
+use ckptfs::engine::import::{ImportRequest, Imported, import, imported};
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::flink::found::{self, Found, Read};
 use ckptfs::flink::place::{Resolver, Rewrite};
@@ -20,9 +20,6 @@ use ckptfs::types::{CheckpointNumber, Name};
 use super::Context;
 use super::exit::Exit;
 use super::words;
-
-/// The property that says which `_metadata` a checkpoint was imported from.
-pub(crate) const METADATA: &str = "flink.metadata";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -99,7 +96,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let found = found::look(&sources, &directory)?;
     let (checkpoints, job_directory) = match found {
         Found::Checkpoint(directory) => (vec![directory], None),
-        Found::Job(checkpoints) => (checkpoints.into_iter().map(|(_, url)| url).collect(), Some(directory)),
+        Found::Job(checkpoints) => {
+            let mut complete = Vec::new();
+            for (_, url) in checkpoints {
+                if found::is_complete(&sources, &url)? {
+                    complete.push(url);
+                }
+            }
+            (complete, Some(directory))
+        }
     };
     let Some(first) = checkpoints.first() else {
         return Err(Error::new(
@@ -108,7 +113,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         ));
     };
     // Read one at a time: they may be large. The first one before a store is made for it.
-    drop(found::read(&sources, first)?);
+    let mut read = Some(found::read(&sources, first)?);
     let job = args.job.clone().unwrap_or_else(|| default_job(first, job_directory.as_ref()));
     let session = super::snapshot::session(context, None)?;
     args.room.apply(&session.cache)?;
@@ -116,7 +121,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let (mut done, mut broken) = (Vec::new(), Vec::new());
     let mut names = BTreeSet::new();
     for directory in &checkpoints {
-        let taken = found::read(&importer.sources, directory).and_then(|read| {
+        let again = || found::read(&importer.sources, directory);
+        let taken = read.take().map_or_else(again, Ok).and_then(|read| {
             names.extend(plan::names_in(&read.metadata));
             importer.checkpoint(&read)
         });
@@ -183,7 +189,7 @@ impl Importer<'_> {
             named,
             left_out: Vec::new(),
         };
-        match property(&self.session, &self.job, read.number, METADATA)? {
+        match imported(&self.session, &self.job, read.number)? {
             Imported::From(there) if there == digest => return Ok(done),
             Imported::InPart if self.partial => return Ok(done),
             Imported::No => {}

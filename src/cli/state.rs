@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use ckptfs::engine::Session;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::lifecycle::Checkpoint;
-use ckptfs::restore::{Reading, Selection, select};
+use ckptfs::restore::inspect::manifests;
+use ckptfs::restore::{Reading, Selection};
 
 use super::Context;
 use super::exit::Exit;
@@ -59,13 +60,10 @@ struct Look<'a> {
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let session = Session::open(&context.options())?;
     let checkpoint = args.checkpoint.resolve(&session.catalog)?;
-    let mut subtasks = Vec::new();
-    for entry in &checkpoint.manifest.subtasks {
-        // What belongs to no operator has no state to look into.
-        if !entry.operator.is_flink() {
-            subtasks.push(Subtask { entry, manifest: select::task_manifest(&session, &checkpoint, entry)? });
-        }
-    }
+    let all = checkpoint.manifest.subtasks.iter().zip(manifests(&session, &checkpoint)?);
+    // What belongs to no operator has no state to look into.
+    let all = all.filter(|(entry, _)| !entry.operator.is_flink());
+    let mut subtasks: Vec<_> = all.map(|(entry, manifest)| Subtask { entry, manifest }).collect();
     if let Some(operator) = &args.operator {
         subtasks = of_operator(&checkpoint, subtasks, operator)?;
     }

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::base::{BaseFile, BaseIndex};
 use super::cancel::Cancel;
 use super::input::{ForeignContent, ForeignFile, Input};
@@ -69,7 +71,7 @@ pub fn store(
 ) -> Result<(SnapshotReport, Arc<TaskManifest>)> {
     let Import { session, sources, intent, bases } = *import;
     let whose = format!("{}/{}", foreign.operator, foreign.task.subtask);
-    foreign_db::check(sources, &mut foreign.files)
+    let seen = foreign_db::check(sources, &mut foreign.files)
         .map_err(|e| Error::new(e.kind(), format!("{whose}: {}", e.message())))?;
     let mut base = BaseIndex::load(session, bases, &foreign.operator, foreign.task.subtask)?;
     siblings.iter().for_each(|sibling| base.add(Arc::clone(sibling)));
@@ -86,7 +88,7 @@ pub fn store(
     progress.plan(to_take.clone().count() as u64, to_take.map(|(_, file)| file.size()).sum());
     let work: Vec<(usize, Plan)> = plans.into_iter().enumerate().collect();
     let contents = driver::parallel(work, |(i, plan)| match foreign.files.get(i) {
-        Some(file) => content(import, &transfer, &base, file, plan),
+        Some(file) => content(import, &transfer, &base, (file, seen.get(&i)), plan),
         None => Err(Error::new(Kind::Other, "internal: a plan without its file")),
     })?;
     let reused = contents.iter().zip(&foreign.files).filter(|(c, _)| matches!(c, Content::Base(_)));
@@ -142,7 +144,7 @@ fn content(
     import: &Import<'_>,
     transfer: &Transfer<'_>,
     base: &BaseIndex,
-    file: &ForeignFile,
+    (file, seen): (&ForeignFile, Option<&Bytes>),
     plan: Plan,
 ) -> Result<Content> {
     let piece = match (&file.content, plan) {
@@ -153,7 +155,7 @@ fn content(
         (ForeignContent::Piece(piece), Plan::Take) => return take(import, transfer, file, piece),
         (ForeignContent::Piece(piece), _) => piece,
     };
-    let bytes = piece.read(import.sources)?;
+    let bytes = seen.map_or_else(|| piece.read(import.sources), |bytes| Ok(bytes.clone()))?;
     let digest = Digest::of(&bytes);
     if let Some(at) = base.by_digest(&digest, file.size()) {
         return Ok(Content::Base(at));

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use bytes::Bytes;
+
 use super::input::{ForeignContent, ForeignFile};
 use super::scan::missing;
 use crate::error::{Error, Kind, Result};
@@ -9,11 +11,12 @@ use crate::format::rocks::{self, FileKind};
 use crate::limits;
 use crate::store::Sources;
 
-/// Checks every directory, and notes at the tables what its MANIFEST says of them.
+/// Checks every directory, and notes at the tables what its MANIFEST says of them. Returns what was read for it, by the file's place.
 ///
 /// # Errors
 /// When one is not whole: nothing of it could be opened.
-pub(super) fn check(sources: &Sources, files: &mut [ForeignFile]) -> Result<()> {
+pub(super) fn check(sources: &Sources, files: &mut [ForeignFile]) -> Result<HashMap<usize, Bytes>> {
+    let mut seen = HashMap::new();
     let mut databases: BTreeMap<String, HashMap<FileKind, usize>> = BTreeMap::new();
     for (i, file) in files.iter().enumerate() {
         if let Some(name) = file.path.rocks_file() {
@@ -23,13 +26,17 @@ pub(super) fn check(sources: &Sources, files: &mut [ForeignFile]) -> Result<()> 
     }
     for (directory, places) in databases {
         let invalid = |why: String| Error::new(Kind::Damage, format!("{directory}: {why}"));
-        let read = |kind: FileKind, most: u64| -> Result<Option<Vec<u8>>> {
-            let Some(file) = places.get(&kind).and_then(|i| files.get(*i)) else { return Ok(None) };
+        let mut read = |kind: FileKind, most: u64| -> Result<Option<Bytes>> {
+            let Some((at, file)) = places.get(&kind).and_then(|at| Some((*at, files.get(*at)?))) else {
+                return Ok(None);
+            };
             let ForeignContent::Piece(piece) = &file.content else { return Ok(None) };
             if piece.len() > most {
                 return Err(invalid(format!("{} has {} bytes, at most {most} may be", file.path, piece.len())));
             }
-            Ok(Some(piece.read(sources)?.to_vec()))
+            let bytes = piece.read(sources)?;
+            seen.insert(at, bytes.clone());
+            Ok(Some(bytes))
         };
         let current = read(FileKind::Current, limits::FILE_NAME_LEN as u64 + 2)?;
         let current = current.ok_or_else(|| invalid("there is no CURRENT".to_owned()))?;
@@ -48,5 +55,5 @@ pub(super) fn check(sources: &Sources, files: &mut [ForeignFile]) -> Result<()> 
             }
         }
     }
-    Ok(())
+    Ok(seen)
 }

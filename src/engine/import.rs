@@ -1,5 +1,6 @@
 //! Takes another program's checkpoint in: opens a checkpoint under the same number, stores what each subtask had, and publishes it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
@@ -84,13 +85,18 @@ fn open(session: &Session, request: &ImportRequest, expected: Vec<ExpectedOperat
     session.ready_to_write()?;
     // Whoever began it may have died before it looked: what is dead by now, or gone, is no base. What was acknowledged before was so after
     // the look.
-    let mut bases = Vec::new();
-    for base in snapshot::bases_of(session, &begun)? {
-        let listing = session.catalog.job(&base.of.job)?;
-        if listing.checkpoints.get(&base.of.number).is_some_and(|c| !c.expired && c.uid == base.of.uid) {
-            bases.push(base);
+    let mut bases = snapshot::bases_of(session, &begun)?;
+    bases.retain(|base| base.manifest.is_some());
+    let mut listings = HashMap::new();
+    for base in &bases {
+        if let Entry::Vacant(new) = listings.entry(base.of.job.clone()) {
+            new.insert(session.catalog.job(&base.of.job)?);
         }
     }
+    bases.retain(|base| {
+        let found = listings.get(&base.of.job).and_then(|listing| listing.checkpoints.get(&base.of.number));
+        found.is_some_and(|found| !found.expired && found.uid == base.of.uid)
+    });
     Ok((begun, bases))
 }
 
@@ -206,11 +212,11 @@ pub fn give_up(session: &Session, job: &Name, number: CheckpointNumber, reason: 
     Ok(())
 }
 
-/// The property of a checkpoint's own task manifest, where it is completed: says whether it was imported from the same before.
+/// What is known of a number: whether it was imported, and from what.
 ///
 /// # Errors
 /// When the store does not answer.
-pub fn property(session: &Session, job: &Name, number: CheckpointNumber, key: &str) -> Result<Imported> {
+pub fn imported(session: &Session, job: &Name, number: CheckpointNumber) -> Result<Imported> {
     let Some(outcome) = lifecycle::catalog::outcome(&session.store, job, number)? else { return Ok(Imported::No) };
     let Verdict::Completed(manifest) = outcome.verdict else { return Ok(Imported::GivenUp) };
     let Some(entry) = manifest.subtasks.iter().find(|s| s.operator.is_flink()) else { return Ok(Imported::Other) };
@@ -221,10 +227,13 @@ pub fn property(session: &Session, job: &Name, number: CheckpointNumber, key: &s
     if task.properties.contains_key(LEFT_OUT) {
         return Ok(Imported::InPart);
     }
-    Ok(task.properties.get(key).map_or(Imported::Other, |value| Imported::From(value.clone())))
+    Ok(task.properties.get(IMPORTED_FROM).map_or(Imported::Other, |value| Imported::From(value.clone())))
 }
 
-/// The property of a checkpoint that was not taken in whole: how many files were missing.
+/// The property of an imported checkpoint: digest of what named its files.
+pub const IMPORTED_FROM: &str = "flink.metadata";
+
+/// The property of one that was not taken in whole: how many files were missing.
 pub const LEFT_OUT: &str = "flink.left-out";
 
 /// What is known of a number.
@@ -240,6 +249,6 @@ pub enum Imported {
     InPart,
     /// It is completed, and was not imported.
     Other,
-    /// It was imported, and has this property.
+    /// It was imported, and this is its [`IMPORTED_FROM`].
     From(String),
 }

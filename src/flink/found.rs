@@ -25,7 +25,7 @@ const LEVELS: usize = 3;
 pub enum Found {
     /// A checkpoint or a savepoint.
     Checkpoint(SourceUrl),
-    /// A job's checkpoints, the oldest first. None yet, maybe.
+    /// A job's `chk-*`, the oldest first. None yet, maybe; and one that is being written, or deleted, has no `_metadata`.
     Job(Vec<(CheckpointNumber, SourceUrl)>),
 }
 
@@ -60,20 +60,22 @@ pub fn look(sources: &Sources, directory: &SourceUrl) -> Result<Found> {
         let why = format!("{directory}: nothing lies there. {WHAT}");
         return Err(Error::new(Kind::NotFound, why));
     }
-    let mut checkpoints = Vec::new();
-    for below in &listing.directories {
-        if let Ok(number) = below.name().parse::<CheckpointNumber>()
-            && sources.look(&below.join(METADATA))?.is_some()
-        {
-            checkpoints.push((number, below.clone()));
-        }
-    }
+    let numbered =
+        listing.directories.iter().filter_map(|d| Some((d.name().parse::<CheckpointNumber>().ok()?, d.clone())));
+    let mut checkpoints: Vec<_> = numbered.collect();
     checkpoints.sort();
-    let is_job = listing.directories.iter().any(|d| COMMON.contains(&d.name()) || d.name().starts_with("chk-"));
-    if checkpoints.is_empty() && !is_job {
+    if checkpoints.is_empty() && !listing.directories.iter().any(|d| COMMON.contains(&d.name())) {
         return Err(nothing(directory));
     }
     Ok(Found::Job(checkpoints))
+}
+
+/// Whether a checkpoint's directory has the file that it is.
+///
+/// # Errors
+/// When it cannot be looked at.
+pub fn is_complete(sources: &Sources, directory: &SourceUrl) -> Result<bool> {
+    Ok(sources.look(&directory.join(METADATA))?.is_some())
 }
 
 fn nothing(directory: &SourceUrl) -> Error {

@@ -44,6 +44,8 @@ pub struct Resolver<'a> {
     /// Where the directory above the job's was when the `_metadata` was written, once a name said so.
     old_top: Mutex<Option<SourceUrl>>,
     listed: Mutex<HashMap<SourceUrl, Arc<HashMap<String, SourceFile>>>>,
+    /// Directories whose files may be read, or not.
+    allowed: Mutex<HashMap<SourceUrl, bool>>,
 }
 
 /// A file that was looked for.
@@ -64,7 +66,14 @@ impl<'a> Resolver<'a> {
     /// For the `_metadata` in this directory.
     #[must_use]
     pub fn new(sources: &'a Sources, directory: SourceUrl, rewrites: &'a [Rewrite]) -> Self {
-        Self { sources, directory, rewrites, old_top: Mutex::default(), listed: Mutex::default() }
+        Self {
+            sources,
+            directory,
+            rewrites,
+            old_top: Mutex::default(),
+            listed: Mutex::default(),
+            allowed: Mutex::default(),
+        }
     }
 
     /// The file behind a handle; nothing for one that has its bytes with it, or none. `grows`: others may have written to it since, as to
@@ -146,8 +155,15 @@ impl<'a> Resolver<'a> {
     /// Whether a file may be read. A `_metadata` is somebody else's word: it must not make an importer that runs as root publish
     /// whatever it names.
     fn may_read(&self, url: &SourceUrl) -> bool {
-        let mut allowed = std::iter::once(self.top()).chain(self.rewrites.iter().map(|r| r.to.clone()));
-        allowed.any(|place| *url == place || self.sources.is_inside(url, &place))
+        if self.rewrites.iter().any(|rewrite| *url == rewrite.to) {
+            return true;
+        }
+        let Some(parent) = url.parent() else { return false };
+        let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        *allowed.entry(parent).or_insert_with(|| {
+            let mut places = std::iter::once(self.top()).chain(self.rewrites.iter().map(|rewrite| rewrite.to.clone()));
+            places.any(|place| self.sources.is_inside(url, &place))
+        })
     }
 
     fn first(&self, name: &str, candidates: Vec<SourceUrl>, wanted: Wanted) -> Result<Lookup> {

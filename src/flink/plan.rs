@@ -13,6 +13,12 @@ use crate::limits;
 use crate::store::Piece;
 use crate::types::{Digest, KeyGroupRange, Name};
 
+/// The property of a subtask that names its operator's id.
+pub const OPERATOR_ID: &str = "flink.operator-id";
+
+/// The property of a subtask that says how many key groups its operator has.
+pub const MAX_PARALLELISM: &str = "flink.max-parallelism";
+
 /// A file, or a part of one, that a checkpoint needs and that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
@@ -26,15 +32,6 @@ pub struct Missing {
     pub name: String,
     /// What is wrong.
     pub why: String,
-}
-
-/// A file of a subtask.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedFile {
-    /// Its path below the subtask's directory.
-    pub path: FilePath,
-    /// Its bytes.
-    pub piece: Piece,
 }
 
 /// A subtask of the plan.
@@ -83,7 +80,7 @@ pub struct PlannedOperator {
 }
 
 /// Where a stream of the `_metadata` is stored.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredAt {
     /// The operator's name on the mount; nothing for what belongs to no subtask.
     pub task: Option<(Name, u32)>,

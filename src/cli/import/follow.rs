@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ckptfs::engine::import::{give_up, is_import};
 use ckptfs::engine::life;
 use ckptfs::error::{Error, Kind, Result};
-use ckptfs::flink::found::{self, Found, METADATA};
+use ckptfs::flink::found::{self, Found};
 use ckptfs::lifecycle::retention::Retention;
 use ckptfs::store::SourceUrl;
 use ckptfs::types::CheckpointNumber;
@@ -82,6 +82,12 @@ fn one(
     if known.settled.contains(&number) || early {
         return Ok(());
     }
+    if !is_there(importer, directory) {
+        if known.failed.contains_key(&number) || known.begun.contains(&number) {
+            miss(importer, number, known, "");
+        }
+        return Ok(());
+    }
     let taken = found::read(&importer.sources, directory).and_then(|read| importer.checkpoint(&read));
     match taken {
         Ok(done) => {
@@ -97,8 +103,7 @@ fn one(
             }
         }
         Err(e) => {
-            let gone = importer.sources.look(&directory.join(METADATA)).is_ok_and(|found| found.is_none());
-            if gone {
+            if !is_there(importer, directory) {
                 miss(importer, number, known, &format!(" ({e})"));
                 return Ok(());
             }
@@ -117,6 +122,11 @@ fn one(
         }
     }
     Ok(())
+}
+
+/// Whether a checkpoint is complete and not deleted; so too while that cannot be told.
+fn is_there(importer: &Importer<'_>, directory: &SourceUrl) -> bool {
+    found::is_complete(&importer.sources, directory).unwrap_or(true)
 }
 
 /// Flink was faster. The next checkpoint has what is alive of it.

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ckptfs::engine::foreign::ForeignTask;
-use ckptfs::engine::import::LEFT_OUT;
+use ckptfs::engine::import::{IMPORTED_FROM, LEFT_OUT};
 use ckptfs::engine::input::{ForeignContent, ForeignFile};
 use ckptfs::engine::upload::{Described, Task};
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::flink::found::Read;
-use ckptfs::flink::plan::{Plan, PlannedOperator, PlannedTask};
+use ckptfs::flink::plan::{MAX_PARALLELISM, OPERATOR_ID, Plan, PlannedOperator, PlannedTask};
 use ckptfs::flink::relative::relative;
 use ckptfs::format::{ExpectedOperator, FilePath, TaskManifest};
 use ckptfs::store::{Piece, Sources};
 use ckptfs::types::{Digest, Name};
 
-use super::{Importer, METADATA};
+use super::Importer;
 
 /// The subtasks of one checkpoint.
 pub(super) struct Tasks<'a> {
@@ -67,7 +67,7 @@ impl<'a> Tasks<'a> {
             files.insert(path, Piece::Here(bytes.into()));
         }
         let mut properties = BTreeMap::from([
-            (METADATA.to_owned(), self.read.digest.to_hex()),
+            (IMPORTED_FROM.to_owned(), self.read.digest.to_hex()),
             ("flink.version".to_owned(), self.read.metadata.version.to_string()),
             ("flink.directory".to_owned(), self.read.directory.to_string()),
         ]);
@@ -85,8 +85,8 @@ impl<'a> Tasks<'a> {
 
 fn properties(operator: &PlannedOperator) -> BTreeMap<String, String> {
     BTreeMap::from([
-        ("flink.operator-id".to_owned(), operator.id.clone()),
-        ("flink.max-parallelism".to_owned(), operator.max_parallelism.to_string()),
+        (OPERATOR_ID.to_owned(), operator.id.clone()),
+        (MAX_PARALLELISM.to_owned(), operator.max_parallelism.to_string()),
     ])
 }
 

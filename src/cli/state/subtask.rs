@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::flink::keyed::{BackendMeta, State, read_meta};
+use ckptfs::flink::plan::{MAX_PARALLELISM, OPERATOR_ID};
 use ckptfs::format::rocks::{FileKind, file_kind};
 use ckptfs::format::{FilePath, SubtaskEntry, TaskManifest};
 use ckptfs::limits;
@@ -53,11 +54,11 @@ pub(super) enum Rows {
 impl Subtask<'_> {
     /// Flink's id of the operator; nothing for checkpoints that were not imported from it.
     pub(super) fn operator_id(&self) -> Option<&str> {
-        self.manifest.properties.get("flink.operator-id").map(String::as_str)
+        self.manifest.properties.get(OPERATOR_ID).map(String::as_str)
     }
 
     pub(super) fn max_parallelism(&self) -> Option<u32> {
-        self.manifest.properties.get("flink.max-parallelism")?.parse().ok()
+        self.manifest.properties.get(MAX_PARALLELISM)?.parse().ok()
     }
 
     pub(super) fn form(&self) -> Form {
