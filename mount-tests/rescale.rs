@@ -130,8 +130,9 @@ fn a_new_subtask_fetches_its_own_key_groups() {
     let checkpoint = publish(&desk, &open("near", true), &operator);
     let one = checkpoint.manifest.subtasks[0].logical_bytes;
     assert!(one > 15_000_000, "{one}");
-    // By the number of new subtasks: the share of one old directory in percent that must be read at most.
-    for (parallelism, index, share) in [(4, 1, 0), (4, 2, 0), (3, 1, 34), (1, 0, 100)] {
+    // By the number of new subtasks: the percent of one old directory that is moved out of it; and of the other, into which it is moved,
+    // what lies in the new range: RocksDB may compact the one with the other while this runs, or not yet.
+    for (parallelism, index, moved, joined) in [(4, 1, 0, 0), (4, 2, 0, 0), (3, 1, 34, 34), (1, 0, 100, 100)] {
         let cache = format!("far-{parallelism}-{index}");
         let session = open(&cache, false);
         let mount = desk.mount(&cache);
@@ -146,8 +147,8 @@ fn a_new_subtask_fetches_its_own_key_groups() {
         assert_eq!(restored.way, Way::Clone);
         let got = fetched(&desk.path(&cache));
         println!("{index} of {parallelism}: {got} bytes fetched, {one} in each of the two old directories");
-        // Bundles, tables that straddle, what is read ahead of a scan, and what RocksDB compacts meanwhile: a fifth of both.
-        let most = one / 100 * share + 6_000_000;
+        // Beside it bundles, tables that straddle, and what is read ahead of a scan.
+        let most = one / 100 * (moved + joined) + 2_000_000;
         assert!(got <= most, "{index} of {parallelism}: {got} bytes, at most {most}");
 
         let mine = KeyGroupRange::of_subtask(MAX, parallelism, index).unwrap();

@@ -25,7 +25,7 @@ use crate::limits;
 use crate::local::mounts::fs_type_of;
 use crate::local::process::{Advice, fadvise};
 use crate::local::publish::{Staged, is_staging};
-use crate::local::{Dir, Durability, FileKind, LocalError, Published, identity, link};
+use crate::local::{Dir, Durability, Entry, FileKind, LocalError, Published, identity, link};
 use crate::metrics::Counter;
 use crate::types::{Digest, Hasher, parallel};
 
@@ -322,12 +322,7 @@ impl FileBackend {
     /// All files below a directory, into `found`. Stops at `limit`.
     fn walk(&self, dir: &Dir, path: &str, after: Option<&str>, limit: usize, found: &mut Vec<RawListed>) -> Result<()> {
         let mut below = Vec::new();
-        let entries = match dir.list() {
-            // Emptied and removed since it was opened, as another sweep does with the directories of numbers that are gone. The root is not.
-            Err(e) if e.is_not_found() && !path.is_empty() => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
+        for entry in entries(dir, path.is_empty())? {
             if found.len() >= limit {
                 return Ok(());
             }
@@ -396,11 +391,11 @@ impl FileBackend {
         Ok(())
     }
 
-    fn leftovers(&self, dir: &Dir, removed: &mut u64) -> Result<()> {
-        for entry in dir.list()? {
+    fn leftovers(&self, dir: &Dir, root: bool, removed: &mut u64) -> Result<()> {
+        for entry in entries(dir, root)? {
             match entry.kind {
                 FileKind::Dir => match dir.sub(&entry.name) {
-                    Ok(sub) => self.leftovers(&sub, removed)?,
+                    Ok(sub) => self.leftovers(&sub, false, removed)?,
                     Err(e) if e.is_not_found() => {}
                     Err(e) => return Err(e.into()),
                 },
@@ -409,6 +404,15 @@ impl FileBackend {
             }
         }
         Ok(())
+    }
+}
+
+/// What lies in a directory of the store. One that was emptied and removed since it was opened, as another sweep does with the directories
+/// of numbers that are gone, has nothing in it; the root is never removed.
+fn entries(dir: &Dir, root: bool) -> Result<Vec<Entry>> {
+    match dir.list() {
+        Err(e) if e.is_not_found() && !root => Ok(Vec::new()),
+        entries => Ok(entries?),
     }
 }
 
@@ -637,7 +641,7 @@ impl Backend for FileBackend {
     fn remove_leftovers(&self) -> Result<u64> {
         let mut removed = 0;
         if let Some(root) = self.root()? {
-            self.leftovers(&root, &mut removed)?;
+            self.leftovers(&root, true, &mut removed)?;
         }
         Ok(removed)
     }

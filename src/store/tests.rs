@@ -392,6 +392,42 @@ fn what_strangers_leave_in_a_directory() {
     assert!(store.create(&Key::intent(&Name::encode("a"), number(1)), Bytes::new()).is_err());
 }
 
+/// Sweepers meet in the directories of numbers that are gone: one lists, the other has just removed.
+#[test]
+fn directories_that_another_sweep_removes_are_no_error() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Store::open(temp.path().to_str().unwrap(), StoreOptions::default()).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let rounds = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let (store, over) = (&store, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let keys: Vec<Key> =
+                        (1..9).map(|n| Key::task(&Name::encode("job"), number(n), &Name::encode(name), 0)).collect();
+                    for key in &keys {
+                        store.create(key, Bytes::from_static(b"x")).unwrap();
+                    }
+                    store.delete_many(&keys).unwrap();
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    store.remove_leftovers().unwrap();
+                    store.list(&Prefix::kind(RecordKind::Task)).unwrap();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(rounds.into_inner() > 100);
+}
+
 #[test]
 fn files_are_read_only_and_directories_go_with_the_last_record() {
     use std::os::unix::fs::PermissionsExt;
