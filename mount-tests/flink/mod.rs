@@ -9,7 +9,7 @@ mod s3;
 mod rows;
 #[cfg(feature = "rocksdb")]
 mod state;
-mod truth;
+pub mod truth;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn import(desk: &Desk, tree: &Tree) -> Vec<(String, Checkpoint)> {
 }
 
 /// The digests of the files that a handle has, as they are on the mount.
-fn check_files(directory: &Path, handle: &Handle, digests: &mut BTreeMap<(String, u64, String), u64>) {
+pub fn check_files(directory: &Path, handle: &Handle, digests: &mut BTreeMap<(String, u64, String), u64>) {
     for (path, sha, size) in handle.files() {
         let bytes =
             std::fs::read(directory.join(&path)).unwrap_or_else(|e| panic!("{}/{path}: {e}", directory.display()));
