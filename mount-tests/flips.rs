@@ -2,8 +2,8 @@
 //! repeats a run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,10 +13,10 @@ use ckptfs::types::{Key, KeyParts};
 
 use crate::tool::{Desk, Said, database, flip, load, walk};
 
-/// Places in blobs that are damaged.
-const PLACES: usize = 1000;
-/// Blobs that are damaged at once, so that one mount tells about many.
-const AT_ONCE: usize = 20;
+/// Places in blobs that are damaged: `CKPTFS_FLIPS`.
+fn places() -> usize {
+    std::env::var("CKPTFS_FLIPS").map_or(2000, |n| n.parse().unwrap())
+}
 
 /// Numbers that a seed repeats.
 struct Random(u64);
@@ -56,17 +56,19 @@ enum What {
 }
 
 impl Stored {
-    fn new() -> Self {
+    /// Three checkpoints, each with so many new SSTs.
+    fn new(ssts: u64) -> Self {
         let desk = Desk::new();
         let db = desk.path("source");
         let mut truth = BTreeMap::new();
-        for (checkpoint, rounds) in [1..9, 9..17, 17..25].into_iter().enumerate() {
+        for checkpoint in 0..3 {
+            let rounds = checkpoint * ssts + 1..(checkpoint + 1) * ssts + 1;
             if checkpoint == 1 {
                 desk.ok(&["open", "--job", "app", "--expect", "db=1"]);
                 desk.ok(&["abort", "--job", "app", "--checkpoint", "2"]);
             }
             for round in rounds {
-                load(&db, "default", round, 900 + 40 * round);
+                load(&db, "default", round, 900 + 40 * (round % 25));
             }
             let chk = desk.snapshot(&db);
             for (name, bytes) in database(&db) {
@@ -146,7 +148,9 @@ impl Stored {
 fn one_flipped_bit_in_a_blob_is_an_io_error_and_verify_names_the_file() {
     let mut random = Random::seeded();
     let begun = Instant::now();
-    let stored = Stored::new();
+    // The more places, the more blobs, of which three of four are damaged at once: one mount tells about all of them.
+    let wanted = places();
+    let stored = Stored::new(if wanted > 10_000 { 32 } else { 8 });
     let places = stored.places();
     assert_eq!(places.keys().collect::<Vec<_>>(), stored.truth.keys().collect::<Vec<_>>());
     let blobs = stored.objects(true);
@@ -158,9 +162,10 @@ fn one_flipped_bit_in_a_blob_is_an_io_error_and_verify_names_the_file() {
     stored.verify().ok();
 
     let (mut done, mut failed, mut right, mut in_bundles) = (0, 0, 0, 0);
-    while done < PLACES {
+    let at_once = blobs.len() * 3 / 4;
+    while done < wanted {
         let mut flips: BTreeMap<&PathBuf, (u64, u8)> = BTreeMap::new();
-        while flips.len() < AT_ONCE.min(PLACES - done) {
+        while flips.len() < at_once.min(wanted - done) {
             let blob = &blobs[random.below(blobs.len() as u64) as usize];
             let at = random.below(fs::metadata(blob).unwrap().len());
             flips.entry(blob).or_insert((at, random.below(8) as u8));
@@ -209,7 +214,7 @@ fn one_flipped_bit_in_a_blob_is_an_io_error_and_verify_names_the_file() {
         blobs.len(),
         begun.elapsed().as_secs_f64()
     );
-    assert!(failed >= PLACES / 2 && right > 0 && in_bundles > 0);
+    assert!(failed >= wanted / 2 && right > 0 && in_bundles > 0);
     let mended = stored.read_all();
     assert!(mended.iter().all(|(p, got)| got.as_ref() == Ok(&stored.truth[p])), "nothing remembers the damage");
 }
@@ -229,7 +234,7 @@ fn believed(key: &Key, bytes: &[u8]) -> bool {
 #[test]
 fn one_flipped_bit_in_a_metadata_object_is_refused_and_verify_names_it() {
     let mut random = Random::seeded();
-    let stored = Stored::new();
+    let stored = Stored::new(8);
     let objects = stored.objects(false);
     let mut bits = 0;
     for object in &objects {
@@ -330,4 +335,55 @@ fn a_flipped_bit_in_the_caches_copy_is_found_and_fetched_anew() {
     let (from, to) = (format!("app/{chk}"), desk.path("restored"));
     desk.ok(&["restore".as_ref(), "--copy".as_ref(), from.as_ref(), to.as_os_str()]);
     assert!(database(&to) == truth);
+}
+
+/// The blobs that were fetched in part when a daemon was killed are no more believed than what a stranger had put there.
+#[test]
+fn flipped_bits_in_partial_files_are_never_served() {
+    let mut random = Random::seeded();
+    let desk = Desk::new();
+    let db = desk.path("source");
+    for round in 1..6 {
+        load(&db, "default", round, 20_000);
+    }
+    let truth = database(&db);
+    let chk = desk.snapshot(&db);
+    let mounted = desk.mounted_db(&chk);
+    let mount = || {
+        let mut args = vec!["-q", "mount", "mnt", "--no-fetch-behind"];
+        if !crate::kit::passthrough() {
+            args.push("--no-passthrough");
+        }
+        let daemon = desk.command(&args).env("CKPTFS_CACHE", desk.path("cold")).spawn().unwrap();
+        assert!(crate::kit::soon(|| File::open(mounted.join("CURRENT")).is_ok()));
+        daemon
+    };
+    let (mut flips, mut rounds) = (0, 0);
+    while flips < places() / 10 {
+        let mut daemon = mount();
+        for (name, bytes) in truth.iter().filter(|(name, _)| name.ends_with(".sst")) {
+            // Some of its groups, and never all.
+            let mut got = vec![0; 300_000];
+            let at = random.below((bytes.len() - got.len()) as u64);
+            File::open(mounted.join(name)).unwrap().read_exact_at(&mut got, at).unwrap();
+            assert!(got == bytes[at as usize..at as usize + got.len()], "{name}");
+        }
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let partial = walk(&desk.path("cold/partial"));
+        assert!(!partial.is_empty(), "nothing was fetched in part");
+        for path in partial.iter().filter(|p| fs::metadata(p).unwrap().len() > 0) {
+            for _ in 0..8 {
+                flip(path, random.below(fs::metadata(path).unwrap().len()), random.below(8) as u8);
+                flips += 1;
+            }
+        }
+        let mut daemon = mount();
+        assert!(database(&mounted) == truth, "a flipped bit in {partial:?} is served");
+        ckptfs::local::process::terminate(daemon.id()).unwrap();
+        assert!(daemon.wait().unwrap().success());
+        fs::remove_dir_all(desk.path("cold")).unwrap();
+        rounds += 1;
+    }
+    println!("{flips} flips in partial files, {rounds} daemons killed");
 }
