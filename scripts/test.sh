@@ -2,7 +2,7 @@
 # All tests: style, lints, licenses, and the test programs with real mounts and real servers. Ends with cargo's summary line.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need "${build_needs[@]}" rocksdb-tools python3-venv attr procps
+need "${build_needs[@]}" rocksdb-tools python3-venv attr procps iproute2 strace
 cd "$here"
 export CARGO_TARGET_DIR=$target
 
@@ -35,6 +35,7 @@ fi
 
 cargo test --release --locked --doc
 scripts/with-s3.sh cargo test --release --locked --lib --bins
+scripts/fuzz.sh 30
 # Every state of the protocol's machines, and the faults that must be found in them.
 cargo test --release --locked --test explorer
 # Random histories of a whole job, and an oracle that says how they must end.
@@ -43,4 +44,7 @@ cargo test --release --locked --test job
 mounts=(mount_basic:: mount_faults:: mount_life:: mount_readonly::)
 CKPTFS_TEST_PASSTHROUGH=0 cargo test --release --locked --test mount -- "${mounts[@]}"
 scripts/unprivileged.sh "${mounts[@]}"
-cargo test --release --locked --test mount
+# Crash points, store faults, power cuts, lost hosts; scripts/soak.sh does the same at length.
+cargo test --release --locked --test campaign
+CKPTFS_SOAK_SECONDS=${CKPTFS_SOAK_SECONDS:-120} cargo test --release --locked --test mount -- soak::
+cargo test --release --locked --test mount -- --skip soak::

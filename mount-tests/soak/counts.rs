@@ -16,6 +16,10 @@ impl Counts {
         self.0.lock().unwrap().get(what).copied().unwrap_or_default()
     }
 
+    pub fn starting_with(&self, what: &str) -> u64 {
+        self.0.lock().unwrap().iter().filter(|(word, _)| word.starts_with(what)).map(|(_, times)| times).sum()
+    }
+
     pub fn print(&self) {
         for (what, times) in self.0.lock().unwrap().iter() {
             println!("{times:>9} {what}");

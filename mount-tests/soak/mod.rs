@@ -203,6 +203,9 @@ fn soak(desk: Desk) {
     for (what, least) in LEAST {
         assert!(soak.counts.of(what) > least, "{what} only {} times", soak.counts.of(what));
     }
+    // Of daemon, engine and sweeper, while databases are read: at least one in six seconds.
+    let kills = soak.counts.starting_with("kills of ");
+    assert!(kills >= seconds() / 6, "only {kills} kills");
     soak.check();
     for daemon in [&mut first, &mut second.lock().unwrap()] {
         ckptfs::local::process::terminate(daemon.id()).unwrap();
