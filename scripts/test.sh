@@ -2,7 +2,7 @@
 # All tests: style, lints, licenses, and the test programs with real mounts and real servers. Ends with cargo's summary line.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need "${build_needs[@]}" rocksdb-tools python3-venv attr procps iproute2 strace
+need "${build_needs[@]}" rocksdb-tools python3-venv attr procps iproute2 strace fio
 cd "$here"
 export CARGO_TARGET_DIR=$target
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 mod cluster;
+mod suites;
 
 #[path = "../kit.rs"]
 #[allow(dead_code)]
