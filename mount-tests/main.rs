@@ -17,6 +17,7 @@ mod demo;
 mod flink;
 mod flips;
 mod formats;
+mod killed;
 mod kills;
 mod kit;
 mod layers;

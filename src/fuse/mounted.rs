@@ -20,6 +20,7 @@ use super::pool::Pool;
 use crate::error::{Error, Kind, Result};
 use crate::local::mount::{self as local_mount, MountOptions};
 use crate::local::signal::Termination;
+use crate::local::watch::Watcher;
 use crate::local::{mounts, process, xattr};
 use crate::view::View;
 
@@ -60,6 +61,8 @@ struct Shared {
     /// Device of the mount, once it answers: tells it from another one at the same place.
     dev: OnceLock<u64>,
     counters: Arc<Counters>,
+    /// Ends the connection should this process be killed.
+    watcher: Mutex<Option<Watcher>>,
     ended: Mutex<Option<Result<(), String>>>,
     end: Condvar,
 }
@@ -144,6 +147,7 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
         point,
         dev: OnceLock::new(),
         counters: counters.clone(),
+        watcher: Mutex::new(None),
         ended: Mutex::new(None),
         end: Condvar::new(),
     });
@@ -156,6 +160,12 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
     match begun {
         Ok(root) => {
             let _ = shared.dev.set(root.dev());
+            match Watcher::start(root.dev()) {
+                Ok(watcher) => *shared.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher),
+                Err(e) => {
+                    log::info!("nobody ends the connection of {} should we be killed: {e}", shared.point.display())
+                }
+            }
             Ok(Mounted(Arc::new(Guard(shared))))
         }
         Err(e) => {
@@ -188,6 +198,7 @@ impl Shared {
         if let Err(e) = &result {
             log::error!("the mount on {} ended: {e}", self.point.display());
         }
+        drop(self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take());
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         self.end.notify_all();
     }

@@ -21,6 +21,7 @@ pub mod publish;
 pub mod rocks_lock;
 pub mod signal;
 mod sys;
+pub mod watch;
 pub mod xattr;
 
 pub use dir::{Dir, Entry, FileKind};

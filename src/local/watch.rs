@@ -1,0 +1,172 @@
+//! Another process, which outlives a killed daemon by a moment and ends its FUSE connection.
+//!
+//! The kernel ends a connection when its last descriptor is closed, and a killed process closes them when its last thread is gone. But a
+//! thread that tells the kernel to forget a name waits for the directory's lock, beyond the reach of `kill -9`; whoever lists that
+//! directory holds the lock and waits for the daemon's answer, which does not come any more. So the reader, the dead daemon and whoever
+//! waits for its end would wait for ever. (The same with the pages of an inode.) Only an abort of the connection, which another
+//! process asks for, lets all of them go.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::sys;
+
+/// How often the watcher looks. Readers of a killed daemon wait at most this long for their error.
+const PAUSE_MS: libc::c_int = 200;
+/// Where the kernel shows its FUSE connections, if somebody mounted that.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+/// `FSCONFIG_CMD_CREATE` of `linux/mount.h`.
+const CMD_CREATE: libc::c_uint = 6;
+/// Of a `/proc/PID/stat` line: process id, name of at most 64 bytes, and the state that is looked for.
+const STAT_LEN: usize = 160;
+
+/// A running watcher. Dropped, it is ended; without that, it ends with the process that it watches.
+#[derive(Debug)]
+pub struct Watcher {
+    pid: libc::pid_t,
+}
+
+impl Watcher {
+    /// Watches this process for a mount's connection, by the device number of the mount.
+    ///
+    /// # Errors
+    /// When the kernel shows no connections and we may not make it, or no process can be made. The mount works without.
+    pub fn start(dev: u64) -> io::Result<Self> {
+        let abort = abort_of(libc::minor(dev))?;
+        let stat = File::open("/proc/self/stat")?;
+        // Above all that the other process closes, and below nothing that it needs.
+        let (abort, stat) = (above(&abort)?, above(&stat)?);
+        // SAFETY: between fork and its end the child makes system calls alone, on values of its own stack: it takes no lock and
+        // allocates nothing, whatever other threads held at that moment.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => watch(abort.as_raw_fd(), stat.as_raw_fd()),
+            pid => Ok(Self { pid }),
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // SAFETY: plain numbers, and a child of ours that nobody else waits for: its number is not another's yet.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// The file that ends a connection when it is written to. Where nobody mounted the kernel's list of connections, we make one that is
+/// nowhere to be seen.
+fn abort_of(minor: libc::c_uint) -> io::Result<File> {
+    match File::options().write(true).open(format!("{CONNECTIONS}/{minor}/abort")) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    let system = sys::cstr(OsStr::new("fusectl"))?;
+    // SAFETY: the name is NUL-terminated; the results are descriptors or -1.
+    let made = unsafe { descriptor(libc::syscall(libc::SYS_fsopen, system.as_ptr(), 1))? };
+    // SAFETY: the descriptor is open; this command takes no key, value or number.
+    let created = unsafe {
+        let none = ptr::null::<libc::c_char>();
+        libc::syscall(libc::SYS_fsconfig, made.as_raw_fd(), CMD_CREATE, none, none, 0)
+    };
+    if created != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open.
+    let mount = unsafe { descriptor(libc::syscall(libc::SYS_fsmount, made.as_raw_fd(), 1, 0))? };
+    let name = sys::cstr(OsStr::new(&format!("{minor}/abort")))?;
+    sys::openat(mount.as_fd(), &name, libc::O_WRONLY, 0).map(File::from)
+}
+
+/// # Safety
+/// The number was returned by a system call that opens a descriptor, a moment ago.
+unsafe fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
+    match RawFd::try_from(returned) {
+        // SAFETY: it is open and nobody else has it, as the caller says.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The same file by a descriptor that is none of the standard ones.
+fn above(file: &File) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is open.
+    sys::check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 10) }).map(|fd| {
+        // SAFETY: returned a moment ago, and nobody else's.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    })
+}
+
+/// The other process. Everything here is safe between fork and exec.
+fn watch(abort: RawFd, stat: RawFd) -> ! {
+    // SAFETY: system calls on numbers and on memory of this stack.
+    unsafe {
+        // What is meant for the daemon, such as Ctrl-C or a SIGTERM to its group, is not meant for us.
+        libc::setsid();
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"ckptfs-watch".as_ptr());
+        // Whoever waits for the end of the daemon's output, its locks or its connection must not wait for us.
+        let (low, high) = if abort < stat { (abort, stat) } else { (stat, abort) };
+        close_from_to(0, low - 1);
+        close_from_to(low + 1, high - 1);
+        close_from_to(high + 1, RawFd::MAX);
+        libc::chdir(c"/".as_ptr());
+        loop {
+            let mut line = [0_u8; STAT_LEN];
+            let n = libc::pread(stat, line.as_mut_ptr().cast(), STAT_LEN, 0);
+            if !is_alive(line.get(..usize::try_from(n).unwrap_or(0)).unwrap_or_default()) {
+                libc::write(abort, c"1".as_ptr().cast(), 1);
+                libc::_exit(0);
+            }
+            libc::poll(ptr::null_mut(), 0, PAUSE_MS);
+        }
+    }
+}
+
+/// # Safety
+/// Nobody of this process uses these descriptors any more.
+unsafe fn close_from_to(first: RawFd, last: RawFd) {
+    if first <= last {
+        // SAFETY: as the caller says; kernels before 5.9 refuse, and leave them open.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}
+
+/// By a line of `/proc/PID/stat`; an empty one is that of a process that is gone. A killed process that still has threads is a zombie.
+fn is_alive(line: &[u8]) -> bool {
+    let mut state = None;
+    for (at, byte) in line.iter().enumerate() {
+        // The name may have parentheses of its own: the last one ends it.
+        if *byte == b')' {
+            state = line.get(at + 2);
+        }
+    }
+    !matches!(state, None | Some(b'Z' | b'X' | b'x'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_behind_any_name() {
+        assert!(is_alive(b"12 (ckptfs) S 1 12"));
+        assert!(is_alive(b"12 (a) Z) R 1 12"));
+        assert!(!is_alive(b"12 (ckptfs) Z 1 12"));
+        assert!(!is_alive(b"12 (a) S) X 1 12"));
+        assert!(!is_alive(b""));
+        assert!(!is_alive(b"12 (cut off"));
+    }
+
+    #[test]
+    fn a_connection_that_is_not_there_is_told() {
+        assert!(Watcher::start(libc::makedev(0, 0xf_ffff)).is_err());
+    }
+}
