@@ -9,3 +9,8 @@ mod kit;
 #[path = "../tool.rs"]
 #[allow(dead_code)]
 mod tool;
+#[path = "../s3.rs"]
+#[allow(dead_code)]
+mod s3;
+
+mod faults;
