@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use ckptfs::types::Digest;
 
 use crate::kit::noise;
@@ -29,6 +30,7 @@ pub struct Databases {
     next: AtomicU64,
     /// Every table of the templates.
     tables: BTreeMap<Digest, Vec<u8>>,
+    noise: Vec<u8>,
 }
 
 fn junk(name: &str) -> bool {
@@ -58,7 +60,15 @@ impl Databases {
                 tables.insert(Digest::of(&bytes), bytes);
             }
         }
-        Self { root: root.to_owned(), next: AtomicU64::new(0), tables }
+        Self { root: root.to_owned(), next: AtomicU64::new(0), tables, noise: noise(1, LARGE) }
+    }
+
+    /// So many bytes that nobody else has: of a large piece of noise that is made once, with a new beginning.
+    pub fn bytes(&self, length: usize) -> Bytes {
+        let fresh = noise(draw(), 64.min(length));
+        let mut bytes = self.noise[..length].to_vec();
+        bytes[..fresh.len()].copy_from_slice(&fresh);
+        bytes.into()
     }
 
     /// Some bytes of a table that came from here.
@@ -80,7 +90,7 @@ impl Databases {
         }
         fs::write(to.join("stamp"), noise(draw(), 200 + below(4000) as usize)).unwrap();
         if large {
-            fs::write(to.join("large"), noise(draw(), LARGE)).unwrap();
+            fs::write(to.join("large"), self.bytes(LARGE)).unwrap();
         }
         let known = files(&to);
         (to, known)

@@ -181,6 +181,7 @@ impl Layer {
                     let text = String::from_utf8_lossy(&given.body).into_owned();
                     texts(&text, "Prefix").first() != Some(&escape(place).as_str())
                 }
+                (Ask::Bulk, _) => true,
                 _ => target != request.target,
             };
             elsewhere && (given.body != answer.body || ask == Ask::Head)

@@ -77,7 +77,7 @@ impl<'a> Host<'a> {
         let content = Arc::new(Content::from([(("db".to_owned(), 0), known)]));
         // It may be completed whatever is told: it is a candidate before it begins.
         world.truth.with(job.as_str(), |j| j.tried.push(Arc::clone(&content)));
-        let told = world.tally.run("snapshot", &[Kind::Conflict], || {
+        let told = world.tally.run("snapshot", &[Kind::Conflict, Kind::Fenced], || {
             engine::snapshot_directory(&self.session, &request(&job, "db", 0, directory.clone()), &Silent)
         });
         if let Ok(report) = told {
@@ -100,7 +100,7 @@ impl<'a> Host<'a> {
         let (world, job) = (self.world, self.job());
         let parallelism = 1 + below(3) as u32;
         let expected = vec![ExpectedOperator { operator: Name::parse("count").unwrap(), parallelism }];
-        let opened = world.tally.run("open", &[Kind::Conflict], || {
+        let opened = world.tally.run("open", &[Kind::Conflict, Kind::Fenced], || {
             engine::open(&self.session, &job, None, expected, CheckpointKind::Checkpoint, true)
         });
         let Ok(opened) = opened else { return };

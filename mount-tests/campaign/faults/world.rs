@@ -133,7 +133,10 @@ impl World {
     /// A host with a new cache, made in calm. The store is created by the first.
     pub fn session(&self) -> Session {
         let patient = self.patient();
-        patient.ready_to_write().unwrap();
+        // The first host proved the store.
+        if !patient.created {
+            patient.cache.set_probed(patient.store_id).unwrap();
+        }
         self.over(patient.cache.clone(), patient.store_id)
     }
 
