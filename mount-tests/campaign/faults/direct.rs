@@ -168,10 +168,10 @@ impl<'a> Lane<'a> {
     }
 
     fn head(&self, kind: Kind, times: u32) -> Result<(), Error> {
-        let keys = self.world.layer.memory.keys(MEMORY, &format!("store/outcome/{}", self.job));
+        let keys = self.world.layer.memory.keys(MEMORY, &format!("cells/outcome/{}", self.job));
         let key = keys[below(keys.len() as u64) as usize].clone();
         let known = self.world.layer.memory.peek(MEMORY, &key).unwrap().len() as u64;
-        let key = Key::parse(key.strip_prefix("store/").unwrap()).unwrap();
+        let key = Key::parse(key.strip_prefix("cells/").unwrap()).unwrap();
         let told = self.aimed(key.as_str(), Ask::Head, kind, times, || self.session.store.head(&key))?;
         let lies = matches!(kind, Kind::WrongLength | Kind::Swapped);
         if told != Some(known) && !lies {
@@ -196,7 +196,7 @@ impl<'a> Lane<'a> {
     fn create(&self, kind: Kind, times: u32) -> Result<(), Error> {
         // Of a pin nothing that reads this job takes note.
         let key = Key::pin(&self.job, self.numbers[0], uid(), uid());
-        let full = format!("store/{key}");
+        let full = format!("cells/{key}");
         let (ours, others) = (Bytes::from(noise(draw(), 300)), Bytes::from(noise(draw(), 300)));
         // In a third, somebody else was first.
         let late = chance(33);
@@ -245,7 +245,7 @@ impl<'a> Lane<'a> {
         }
         let upload = || self.session.store.upload_blob(&name, BlobSource::Bytes(bytes.clone()));
         let told = self.aimed(&token, ask, kind, times, upload);
-        let full = format!("store/{key}");
+        let full = format!("cells/{key}");
         let there = layer.memory.peek(MEMORY, &full);
         match (&told, &there) {
             (Ok(()), Some(there)) if *there == bytes => {}
@@ -264,7 +264,7 @@ impl<'a> Lane<'a> {
         }
         let token = keys[0].as_str();
         let told = self.aimed(token, ask, kind, times, || self.session.store.delete_many(&keys));
-        let left = keys.iter().any(|k| self.world.layer.memory.peek(MEMORY, &format!("store/{k}")).is_some());
+        let left = keys.iter().any(|k| self.world.layer.memory.peek(MEMORY, &format!("cells/{k}")).is_some());
         // One that is done later than it is answered cannot be told from one that is done.
         if told.is_ok() && left && kind != Kind::Late {
             self.wrong(kind, ask, "what was told to be deleted is there");
