@@ -26,12 +26,6 @@ use super::settings::Bucket;
 use crate::metrics::Counter;
 use crate::types::{Digest, Hasher};
 
-/// Largest blob that goes in one request.
-pub(super) const SINGLE_PUT: u64 = 16 << 20;
-
-/// Smallest part of a larger one.
-const PART: u64 = 8 << 20;
-
 /// Most parts that we make: S3 takes 10,000.
 const PARTS: u64 = 9000;
 
@@ -111,7 +105,7 @@ impl ObjectBackend {
         options: &StoreOptions,
     ) -> Self {
         // At least one part always fits.
-        let units = (options.memory / UNIT).clamp(SINGLE_PUT / UNIT, u64::from(u32::MAX));
+        let units = (options.memory / UNIT).clamp(options.single_put.div_ceil(UNIT).max(1), u64::from(u32::MAX));
         let permits = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         Self {
             store,
@@ -338,7 +332,7 @@ impl ObjectBackend {
     ) -> Result<Vec<PartId>> {
         let object = self.object(key);
         let len = source.len();
-        let size = PART.max(len.div_ceil(PARTS).next_multiple_of(1 << 20));
+        let size = self.options.part.max(len.div_ceil(PARTS).next_multiple_of(UNIT));
         let count = usize::try_from(len.div_ceil(size)).map_err(|_| changed(&object))?;
         let mut done: Vec<Option<PartId>> = vec![None; count];
         let mut flying: JoinSet<(usize, u64, Result<PartId, Failed>)> = JoinSet::new();
@@ -553,7 +547,7 @@ impl Backend for ObjectBackend {
 
     fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()> {
         let path = self.path(key)?;
-        if source.len() > SINGLE_PUT {
+        if source.len() > self.options.single_put {
             return self.upload_parts(&path, key, digest, source, sent);
         }
         let _room = self.room(source.len())?;
