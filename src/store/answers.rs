@@ -39,7 +39,10 @@ impl<C: HttpConnector> HttpConnector for LookingConnector<C> {
 /// What a request wants to hear.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    List { prefix: String, token: Option<String> },
+    List {
+        prefix: String,
+        token: Option<String>,
+    },
     /// A bulk delete, with what it was sent.
     Deletes(String),
     /// An object's bytes or its length. The store may call them a page when they begin like one; their readers know them by their digest.
@@ -166,7 +169,8 @@ impl HttpService for Looking {
             if !response.status().is_success() {
                 return Ok(response);
             }
-            let is_page = response.headers().get("content-type").is_some_and(|t| t.as_bytes().starts_with(b"text/html"));
+            let is_page =
+                response.headers().get("content-type").is_some_and(|t| t.as_bytes().starts_with(b"text/html"));
             if is_page && asked != Asked::Object {
                 return Err(strange("it is a web page, of whatever stands between here and the store"));
             }
@@ -190,7 +194,9 @@ mod tests {
     fn listed(about: &str, keys: &[&str]) -> String {
         let contents: String =
             keys.iter().map(|k| format!("<Contents><Key>{k}</Key><Size>1</Size></Contents>")).collect();
-        format!("<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"x\"><Name>b</Name>{about}{contents}</ListBucketResult>")
+        format!(
+            "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"x\"><Name>b</Name>{about}{contents}</ListBucketResult>"
+        )
     }
 
     #[test]
@@ -226,7 +232,8 @@ mod tests {
     #[test]
     fn a_bulk_delete_hears_of_its_own_keys_only() {
         let asked = Asked::Deletes("<Delete><Object><Key>a&amp;b</Key></Object></Delete>".to_owned());
-        let told = |inner: &str| asked.answered_by(&format!("<?xml version=\"1.0\"?><DeleteResult>{inner}</DeleteResult>"));
+        let told =
+            |inner: &str| asked.answered_by(&format!("<?xml version=\"1.0\"?><DeleteResult>{inner}</DeleteResult>"));
         assert_eq!(told("<Deleted><Key>a&#38;b</Key></Deleted>"), Ok(()));
         assert_eq!(told("<Error><Key>a&amp;b</Key><Code>AccessDenied</Code></Error>"), Ok(()));
         assert!(told("<Error><Key>c</Key></Error>").unwrap_err().contains("tells of c"));

@@ -24,6 +24,8 @@ mod transfer;
 mod xml;
 
 #[cfg(test)]
+mod over_http;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;
