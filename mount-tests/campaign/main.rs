@@ -6,11 +6,11 @@
 #[path = "../kit.rs"]
 #[allow(dead_code)]
 mod kit;
-#[path = "../tool.rs"]
-#[allow(dead_code)]
-mod tool;
 #[path = "../s3.rs"]
 #[allow(dead_code)]
 mod s3;
+#[path = "../tool.rs"]
+#[allow(dead_code)]
+mod tool;
 
 mod faults;

@@ -227,7 +227,8 @@ impl Bucket {
         let objects = lock(&self.objects);
         let (lowest, past) = (format!("{bucket}/{prefix}"), format!("{bucket}/{after}"));
         let found = objects.range(lowest.clone().max(past.clone())..);
-        let mut found = found.take_while(|(k, _)| k.starts_with(&lowest)).filter(|(k, _)| **k > past || after.is_empty());
+        let mut found =
+            found.take_while(|(k, _)| k.starts_with(&lowest)).filter(|(k, _)| **k > past || after.is_empty());
         let page: Vec<_> = found.by_ref().take(PAGE).collect();
         let more = found.next().is_some();
         let mut out = format!(

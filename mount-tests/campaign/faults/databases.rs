@@ -22,7 +22,7 @@ const VERSIONS: u64 = 6;
 const FEW: u64 = 60;
 const MANY: u64 = 700;
 
-/// Larger than goes up in one request.
+/// Larger than goes up in one request to a real server.
 pub const LARGE: usize = 17 << 20;
 
 pub struct Databases {
@@ -76,8 +76,8 @@ impl Databases {
         self.tables.get(digest)?.get(from..to)
     }
 
-    /// A new directory with some version of some database. `large`: with a file that goes up in parts.
-    pub fn take(&self, of: u64, large: bool) -> (PathBuf, Files) {
+    /// A new directory with some version of some database. `large`: with a file of that size, too.
+    pub fn take(&self, of: u64, large: usize) -> (PathBuf, Files) {
         let to = self.root.join(format!("taken-{}", self.next.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir(&to).unwrap();
         let from = self.root.join(format!("chain-{}-{}", of % CHAINS, below(VERSIONS)));
@@ -89,8 +89,8 @@ impl Databases {
             }
         }
         fs::write(to.join("stamp"), noise(draw(), 200 + below(4000) as usize)).unwrap();
-        if large {
-            fs::write(to.join("large"), self.bytes(LARGE)).unwrap();
+        if large > 0 {
+            fs::write(to.join("large"), self.bytes(large)).unwrap();
         }
         let known = files(&to);
         (to, known)

@@ -17,14 +17,16 @@ use ckptfs::types::{BlobName, CheckpointNumber, Digest, Key, Name, Silent};
 use crate::kit::noise;
 
 use super::cells::{Ask, Kind, impossible};
-use super::databases::LARGE;
 use super::layer::MEMORY;
 use super::random::{below, chance, draw};
 use super::truth::Content;
-use super::world::{DEADLINE, World, kind_name, uid};
+use super::world::{DEADLINE, PART, World, kind_name, uid};
 
 /// Checkpoints of the job that is only read: more than a page of a list has.
 const STILL: u64 = 9;
+
+/// Two parts and a little.
+const LARGE: usize = 2 * PART as usize + 1000;
 
 /// Tries of a cell before it is given up, for each hit that it owes.
 const TRIES: u64 = 6;
@@ -65,7 +67,7 @@ impl<'a> Lane<'a> {
         let mut numbers = Vec::new();
         let mut content = Content::new();
         for _ in 0..STILL {
-            let (directory, known) = world.databases.take(lane as u64, false);
+            let (directory, known) = world.databases.take(lane as u64, 0);
             let request = SnapshotRequest {
                 job: job.clone(),
                 directory: directory.clone(),

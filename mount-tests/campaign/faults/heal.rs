@@ -28,7 +28,7 @@ pub struct Healed {
 }
 
 fn take(world: &World, session: &Session, job: &Name) -> (u64, Content) {
-    let (directory, known) = world.databases.take(below(3), false);
+    let (directory, known) = world.databases.take(below(3), 0);
     let request = SnapshotRequest {
         job: job.clone(),
         directory: directory.clone(),

@@ -156,7 +156,10 @@ impl Layer {
     }
 
     fn remember(&self, ask: Ask, request: &Request, answer: &Answer) {
-        let keeps = matches!(ask, Ask::GetWhole | Ask::GetRange | Ask::Head | Ask::List | Ask::Begin | Ask::Complete | Ask::Bulk);
+        let keeps = matches!(
+            ask,
+            Ask::GetWhole | Ask::GetRange | Ask::Head | Ask::List | Ask::Begin | Ask::Complete | Ask::Bulk
+        );
         let small = answer.body.len() < 1 << 20;
         let empty = ask == Ask::List && !answer.body.windows(10).any(|w| w == b"<Contents>");
         if !keeps || !small || empty || !answer.is_success() || !chance(25) {
@@ -187,7 +190,8 @@ impl Layer {
             elsewhere && (given.body != answer.body || ask == Ask::Head)
         };
         let fits: Vec<_> = recent.iter().filter(|(a, target, given)| *a == ask && is_other(target, given)).collect();
-        let alike: Vec<_> = fits.iter().filter(|(.., g)| g.body.len() == answer.body.len() && ask != Ask::Head).collect();
+        let alike: Vec<_> =
+            fits.iter().filter(|(.., g)| g.body.len() == answer.body.len() && ask != Ask::Head).collect();
         match pick(&alike) {
             Some((.., given)) => Some(given.clone()),
             None => pick(&fits).map(|(.., given)| given.clone()),

@@ -73,7 +73,7 @@ impl<'a> Host<'a> {
     /// One shot, one subtask.
     fn snapshot(&self) {
         let (world, job) = (self.world, self.job());
-        let (directory, known) = world.databases.take(below(3), chance(1));
+        let (directory, known) = world.databases.take(below(3), if chance(1) { world.large } else { 0 });
         let content = Arc::new(Content::from([(("db".to_owned(), 0), known)]));
         // It may be completed whatever is told: it is a candidate before it begins.
         world.truth.with(job.as_str(), |j| j.tried.push(Arc::clone(&content)));
@@ -108,7 +108,7 @@ impl<'a> Host<'a> {
         let mut content = Content::new();
         let mut directories = Vec::new();
         for subtask in 0..parallelism {
-            let (directory, known) = world.databases.take(u64::from(subtask), false);
+            let (directory, known) = world.databases.take(u64::from(subtask), 0);
             content.insert(("count".to_owned(), subtask), known);
             directories.push(directory);
         }
@@ -118,9 +118,8 @@ impl<'a> Host<'a> {
         let may = [Kind::Conflict, Kind::Fenced];
         let acked = directories.iter().enumerate().try_for_each(|(subtask, directory)| {
             let request = request(&job, "count", subtask as u32, directory.clone());
-            let acked = || {
-                world.tally.run("ack", &may, || engine::acknowledge(&self.session, &request, n, &Silent)).map(drop)
-            };
+            let acked =
+                || world.tally.run("ack", &may, || engine::acknowledge(&self.session, &request, n, &Silent)).map(drop);
             // A task that heard of a fault tries once more, as a runtime does.
             acked().or_else(|_| acked())
         });
@@ -150,8 +149,7 @@ impl<'a> Host<'a> {
     fn expire(&self) {
         let (truth, job) = (&self.world.truth, self.job());
         let oldest = truth.with(job.as_str(), |j| {
-            let alive: Vec<u64> =
-                j.numbers.iter().filter(|(_, n)| n.completed && !n.doomed).map(|(n, _)| *n).collect();
+            let alive: Vec<u64> = j.numbers.iter().filter(|(_, n)| n.completed && !n.doomed).map(|(n, _)| *n).collect();
             let oldest = alive.first().copied().filter(|_| alive.len() > KEPT)?;
             j.numbers.get_mut(&oldest)?.doomed = true;
             Some(oldest)
@@ -169,10 +167,8 @@ impl<'a> Host<'a> {
     fn sweep(&self) {
         // What another sweep forgot meanwhile makes a plan too old.
         let may = [Kind::Conflict, Kind::Other];
-        let plan = self
-            .world
-            .tally
-            .run("plan a sweep", &may, || gc::plan(&self.session, SweepOptions::default(), &Silent));
+        let plan =
+            self.world.tally.run("plan a sweep", &may, || gc::plan(&self.session, SweepOptions::default(), &Silent));
         let Ok(plan) = plan else { return };
         let options = GcOptions { every_number: chance(50), ..GcOptions::default() };
         let _ = self.world.tally.run("sweep", &may, || gc::execute(&self.session, &plan, options, &Silent));
@@ -182,10 +178,8 @@ impl<'a> Host<'a> {
     fn find(&self, session: &Session) -> Option<(Name, u64, Checkpoint)> {
         let job = self.any()?;
         let n = *pick(&self.world.truth.living(job.as_str()))?;
-        let found = self
-            .world
-            .tally
-            .run("find", &[Kind::NotFound], || Ok(session.catalog.checkpoint(&job, number(n))?));
+        let found =
+            self.world.tally.run("find", &[Kind::NotFound], || Ok(session.catalog.checkpoint(&job, number(n))?));
         match found {
             Ok(checkpoint) => Some((job, n, checkpoint)),
             Err(e) => {
@@ -276,9 +270,10 @@ impl<'a> Host<'a> {
     fn warm(&self) {
         if let Some((job, n, checkpoint)) = self.find(&self.session) {
             let subtasks: Vec<_> = checkpoint.manifest.subtasks.iter().collect();
-            let told = self.world.tally.run("warm", &[Kind::NotFound], || {
-                warm(&self.session, &checkpoint, &subtasks, &Silent).map(drop)
-            });
+            let told = self
+                .world
+                .tally
+                .run("warm", &[Kind::NotFound], || warm(&self.session, &checkpoint, &subtasks, &Silent).map(drop));
             if let Err(e) = told {
                 self.not_lost(&job, n, &e);
             }
@@ -322,7 +317,10 @@ impl<'a> Host<'a> {
         let Some(n) = pick(&living).copied() else { return };
         self.world.truth.change(job.as_str(), n, |number| number.hidden = true);
         let may = [Kind::NotFound];
-        let _ = self.world.tally.run("hide", &may, || life::hide(&self.session, &job, number(n)));
+        let told = self.world.tally.run("hide", &may, || life::hide(&self.session, &job, number(n)));
+        if let Err(e) = told {
+            self.not_lost(&job, n, &e);
+        }
         let _ = self.world.tally.run("unhide", &may, || life::unhide(&self.session, &job, number(n)));
     }
 

@@ -13,13 +13,17 @@ use ckptfs::restore::copy;
 use ckptfs::store::{Store, StoreOptions};
 use ckptfs::types::{CheckpointNumber, Silent, Uid};
 
-use super::databases::Databases;
-use super::layer::Layer;
+use super::databases::{Databases, LARGE};
+use super::layer::{Layer, MEMORY};
 use super::timed::{Slowest, Timed};
 use super::truth::{Content, Truth, files};
 
 /// The deadline of a small request under faults.
 pub const DEADLINE: Duration = Duration::from_millis(750);
+
+/// From where on blobs go up in parts, in memory, and how large these are.
+pub const SINGLE: u64 = 96 << 10;
+pub const PART: u64 = 64 << 10;
 
 /// No operation takes longer: the longest makes some tens of requests one after the other, and the machine has other things to do.
 pub const LONGEST: Duration = Duration::from_secs(120);
@@ -98,6 +102,8 @@ pub struct World {
     pub truth: Truth,
     pub tally: Tally,
     pub slowest: Arc<Slowest>,
+    /// A file that goes up in parts.
+    pub large: usize,
     next: AtomicU64,
 }
 
@@ -116,6 +122,7 @@ impl World {
             truth: Truth::default(),
             tally: Tally::default(),
             slowest: Arc::default(),
+            large: if url.contains(MEMORY) { 3 << 19 } else { LARGE },
             next: AtomicU64::new(0),
         }
     }
@@ -126,7 +133,11 @@ impl World {
 
     /// A client in a hurry, with a clock.
     pub fn store(&self) -> Store {
-        let options = StoreOptions { deadline: DEADLINE, attempts: 4, memory: 64 << 20, ..StoreOptions::default() };
+        let mut options = StoreOptions { deadline: DEADLINE, attempts: 4, memory: 64 << 20, ..StoreOptions::default() };
+        if self.url.contains(MEMORY) {
+            // Where no server minds, parts are small: they cost as little as anything else.
+            (options.single_put, options.part) = (SINGLE, PART);
+        }
         let store = Store::open(&self.url, options.clone()).unwrap();
         let timed = Timed::new(store.backend(), Arc::clone(&self.slowest));
         Store::from_backend(Arc::new(timed), &self.url, options)
