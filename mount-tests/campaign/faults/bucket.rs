@@ -114,10 +114,14 @@ impl Bucket {
             ("POST", Some(id)) => self.complete(&full, id, request),
             ("POST", None) if request.query("uploads").is_some() => self.begin(full, request),
             ("POST", None) if request.query("delete").is_some() => self.delete_all(request),
-            ("DELETE", Some(id)) => match lock(&self.uploads).remove(id) {
-                Some(_) => Answer::new(204, Bytes::new()),
-                None => Answer::error(404, "NoSuchUpload"),
-            },
+            ("DELETE", Some(id)) => {
+                let mut uploads = lock(&self.uploads);
+                if uploads.get(id).is_none_or(|u| u.key != full) {
+                    return Answer::error(404, "NoSuchUpload");
+                }
+                uploads.remove(id);
+                Answer::new(204, Bytes::new())
+            }
             ("DELETE", None) => {
                 lock(&self.objects).remove(&full);
                 Answer::new(204, Bytes::new())
