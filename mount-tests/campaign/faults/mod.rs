@@ -2,7 +2,7 @@
 //! against what the store has, in the middle of faults and after them.
 //!
 //! `CKPTFS_FAULTED_REQUESTS` says how many requests meet a fault (20,000); each cell of the matrix that can exist is hit by at least a
-//! thousandth of them. A twentieth goes to a real server. A process of its own runs them: where a store is, its environment says.
+//! thousandth of them (`CKPTFS_FAULTS_PART=work` leaves out the cells that are driven one by one). A twentieth goes to a real server. A process of its own runs them: where a store is, its environment says.
 
 mod bucket;
 mod cells;

@@ -36,7 +36,7 @@ const JOBS: usize = 12;
 const WEATHERS: [u64; 6] = [40, 300, 0, 600, 100, 450];
 
 /// Cells that cost little are driven more often than is asked.
-const CHEAP: u64 = 6;
+const CHEAP: u64 = 2;
 
 /// What a single attempt may take beyond its limit on a busy machine.
 const SLACK: Duration = Duration::from_secs(8);
@@ -155,7 +155,10 @@ fn all() {
     let ends = Ends::default();
     // In a store of their own: what an attempt that was given up does later is nobody's blob there.
     let cells = World::new(&layer, "s3://memory/cells", &root.path().join("cells"), &databases);
-    drive(&cells, &asks, least, &ends);
+    let only_work = std::env::var("CKPTFS_FAULTS_PART").is_ok_and(|part| part == "work");
+    if !only_work {
+        drive(&cells, &asks, least, &ends);
+    }
     let (driven, begun_work) = (layer.matrix.total(), Instant::now());
     // A twentieth of the faults, through the same layer, before a real server.
     let mut all = hosts(&memory, HOSTS, &jobs(JOBS));
@@ -193,7 +196,8 @@ fn all() {
         begun.elapsed(),
         layer.memory.open_uploads()
     );
-    assert!(layer.matrix.below(least, &asks).is_empty(), "{:?}", layer.matrix.below(least, &asks));
+    let below = layer.matrix.below(least, &asks);
+    assert!(below.is_empty() || only_work, "{below:?}");
     assert!(total >= asked);
     layer.ended.store(true, Ordering::Relaxed);
 }

@@ -338,9 +338,14 @@ impl<'a> Host<'a> {
             .world
             .tally
             .run("pin", &[Kind::NotFound, Kind::Conflict], || life::pin(&self.session, &job, number(n), holder));
-        if let Ok(pin) = told {
-            self.world.truth.change(job.as_str(), n, |number| number.pins += 1);
-            self.pins.push(pin);
+        match told {
+            Ok(pin) => {
+                self.world.truth.change(job.as_str(), n, |number| number.pins += 1);
+                self.pins.push(pin);
+            }
+            // What is dead and held by others is not to be held anew.
+            Err(e) if !self.world.truth.number(job.as_str(), n).doomed => self.not_lost(&job, n, &e),
+            Err(_) => {}
         }
     }
 
