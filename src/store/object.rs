@@ -281,6 +281,7 @@ impl ObjectBackend {
         let parts = match result {
             Ok(parts) => parts,
             Err(e) => {
+                let e = upload_gone(e);
                 // Best effort: what stays is not an object, and buckets have rules for it.
                 if let Err(left) = self.attempt("abort the upload of", key, 0, self.parts.abort_multipart(path, &id)) {
                     log::warn!("{left}");
@@ -296,7 +297,7 @@ impl ObjectBackend {
                 if self.head(key)? == Some(source.len()) {
                     Ok(())
                 } else {
-                    Err(e)
+                    Err(upload_gone(e))
                 }
             }
             Err(e) => Err(e),
@@ -394,6 +395,19 @@ impl ObjectBackend {
             check_digest(&hasher, digest, &object)?;
         }
         done.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| changed(&object))
+    }
+}
+
+/// An upload that the store began and does not know any more: another one may do. Nothing that anybody named is missing.
+fn upload_gone(error: StoreError) -> StoreError {
+    match error {
+        StoreError::NotFound { what, object, why } => StoreError::Unavailable {
+            what,
+            object,
+            why: format!("the store does not know the upload that it began: {why}"),
+            waited: Duration::ZERO,
+        },
+        other => other,
     }
 }
 

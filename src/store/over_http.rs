@@ -107,6 +107,20 @@ fn a_conflict_is_no_upload_and_passes() {
 }
 
 #[test]
+fn an_upload_that_is_gone_is_no_missing_object() {
+    let (store, asked) = store(|what, _| match what {
+        w if w.contains("?uploads") => {
+            said(200, "", "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>")
+        }
+        _ => said(404, "", "<Error><Code>NoSuchUpload</Code></Error>"),
+    });
+    let large = Bytes::from(vec![7; 17 << 20]);
+    let error = store.upload_blob(&name(&large), BlobSource::Bytes(large)).unwrap_err();
+    assert!(error.kind() == Kind::Unavailable && error.to_string().contains("the upload that it began"), "{error}");
+    assert!(asked.lock().unwrap().iter().any(|w| w.starts_with("DELETE")), "it is given up");
+}
+
+#[test]
 fn a_web_page_is_no_answer() {
     const HTML: &str = "content-type: text/html\r\netag: \"t\"\r\nlast-modified: Mon, 30 Nov 2026 00:00:00 GMT\r\n";
     let (store, _) = store(|_, _| said(200, HTML, PAGE));

@@ -119,8 +119,7 @@ impl<'a> Lane<'a> {
             ErrorKind::Damage => spoils,
             // Refused for good: a body or a token that came wrongly.
             ErrorKind::Invalid => kind == Kind::Flipped || (ask == Ask::Complete && spoils) || ask == Ask::Abort,
-            // Another's upload is none of ours.
-            ErrorKind::NotFound => matches!(kind, Kind::Swapped | Kind::Flipped) && ask == Ask::Begin,
+
             _ => false,
         };
         assert!(fits, "{kind:?} at {ask:?}: {} is no kind for it: {e:#}", kind_name(e.kind()));
