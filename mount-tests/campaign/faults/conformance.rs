@@ -32,7 +32,7 @@ fn told(url: &str) -> Vec<String> {
     say("too large", format!("{:?}", store.get(&outcome(1), 2).is_err()));
     let many = PAGE as u64 * 3 + 1;
     (2..=many).for_each(|n| {
-        assert_eq!(store.create(&outcome(n), Bytes::from(vec![b'x'; n as usize])).unwrap(), Created::New)
+        assert_eq!(store.create(&outcome(n), Bytes::from(vec![b'x'; n as usize])).unwrap(), Created::New);
     });
     let list = |after: Option<u64>| {
         let prefix = Prefix::job(RecordKind::Outcome, &job);

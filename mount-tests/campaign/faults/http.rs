@@ -4,6 +4,9 @@ use std::io::{self, BufRead, Read, Write};
 
 use bytes::Bytes;
 
+/// Names and values.
+type Headers = Vec<(String, String)>;
+
 /// A request, taken apart.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -51,7 +54,7 @@ fn invalid(why: &str) -> io::Error {
 }
 
 /// The first line and the headers of a message.
-fn head(from: &mut impl BufRead) -> io::Result<Option<(String, Vec<(String, String)>)>> {
+fn head(from: &mut impl BufRead) -> io::Result<Option<(String, Headers)>> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {
         return Ok(None);

@@ -25,6 +25,7 @@ struct Aim {
 }
 
 /// How an answer leaves.
+#[derive(Clone, Copy)]
 pub enum Delivery {
     Whole,
     /// So many bytes of the body, then the connection ends.

@@ -13,7 +13,7 @@ use ckptfs::format::records::PinHolder;
 use ckptfs::format::{CheckpointKind, ExpectedOperator};
 use ckptfs::lifecycle::sweep::SweepOptions;
 use ckptfs::lifecycle::takeover::TakeOver;
-use ckptfs::lifecycle::{Checkpoint, LifecycleError, PinRef, driver};
+use ckptfs::lifecycle::{Checkpoint, PinRef, driver};
 use ckptfs::restore::verify::{self, Options, Read, Scope};
 use ckptfs::restore::{select, warm};
 use ckptfs::types::{Name, Silent};
@@ -352,8 +352,10 @@ impl<'a> Host<'a> {
     fn take_over(&self) {
         let job = self.job();
         let machine = || TakeOver::new(job.clone(), uid(), self.session.cache.id(), "host".to_owned());
-        let run = || Ok::<_, LifecycleError>(driver::run(&self.session.store, machine())?);
-        let told = self.world.tally.run("take over", &[Kind::Conflict, Kind::Fenced], || Ok(run()?));
+        let told = self
+            .world
+            .tally
+            .run("take over", &[Kind::Conflict, Kind::Fenced], || Ok(driver::run(&self.session.store, machine())?));
         if let Ok(reign) = told {
             for n in reign.aborted {
                 self.world.truth.change(job.as_str(), n.get(), |number| {
