@@ -318,7 +318,8 @@ impl<'a> Host<'a> {
         self.world.truth.change(job.as_str(), n, |number| number.hidden = true);
         let may = [Kind::NotFound];
         let told = self.world.tally.run("hide", &may, || life::hide(&self.session, &job, number(n)));
-        if let Err(e) = told {
+        // What is dead is not hidden, whoever holds it.
+        if let Some(e) = told.err().filter(|_| !self.world.truth.number(job.as_str(), n).doomed) {
             self.not_lost(&job, n, &e);
         }
         let _ = self.world.tally.run("unhide", &may, || life::unhide(&self.session, &job, number(n)));
