@@ -35,6 +35,10 @@ const JOBS: usize = 12;
 /// Faults in a thousand requests, one weather after the other.
 const WEATHERS: [u64; 6] = [40, 300, 0, 600, 100, 450];
 
+/// What must have succeeded at least once.
+const OPERATIONS: [&str; 9] =
+    ["snapshot", "complete", "restore", "lazy reads", "sweep", "expire", "pin", "verify", "take over"];
+
 /// Cells that cost little are driven more often than is asked.
 const CHEAP: u64 = 2;
 
@@ -164,7 +168,9 @@ fn all() {
     let mut all = hosts(&memory, HOSTS, &jobs(JOBS));
     all.extend(hosts(&real, HOSTS_OF_WEED, &jobs(3)));
     let to_weed = || layer.upstream_faults.load(Ordering::Relaxed);
-    work(&layer, all, &|| layer.matrix.total() >= asked && to_weed() * 20 >= asked);
+    // A run in which some operation never came through has shown nothing of it.
+    let did = |what: &&str| memory.tally.succeeded(what) + real.tally.succeeded(what) > 0;
+    work(&layer, all, &|| layer.matrix.total() >= asked && to_weed() * 20 >= asked && OPERATIONS.iter().all(did));
     let worked = begun_work.elapsed();
     let (healed, healed_real) = (heal(&memory, &jobs(JOBS)), heal(&real, &jobs(3)));
     println!("{}", layer.matrix.table());
@@ -187,9 +193,6 @@ fn all() {
         );
         assert!(healed.read > 0 && healed.swept > 0, "nothing was read or swept");
         assert!(slowest.single() < DEADLINE * 2 + SLACK, "an attempt took {:?}", slowest.single());
-        for what in ["snapshot", "complete", "restore", "lazy reads", "sweep", "expire", "pin", "verify", "take over"] {
-            assert!(world.tally.succeeded(what) > 0, "no {what} ever succeeded");
-        }
     }
     println!(
         "faults: {worked:.1?} of work, {:.1?} in all; {} uploads left open",
