@@ -9,6 +9,11 @@ mod suites;
 #[path = "../kit.rs"]
 #[allow(dead_code)]
 mod kit;
+#[path = "../s3.rs"]
+#[allow(dead_code)]
+mod s3;
 #[path = "../tool.rs"]
 #[allow(dead_code)]
 mod tool;
+
+mod faults;

@@ -10,10 +10,14 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::intent::Intent;
+use super::outcome::Outcome;
 use super::place::Place;
+use super::records::{EpochRecord, ExpiredRecord, FloorRecord, HiddenRecord, PinRecord, StoreRecord};
+use super::task::TaskManifest;
 use crate::error::Kind;
 use crate::limits;
-use crate::types::{Digest, Key};
+use crate::types::{Digest, Key, KeyParts};
 
 /// Why stored bytes were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -219,6 +223,52 @@ pub fn decode<R: Record>(bytes: &[u8]) -> Result<Decoded<R>, FormatError> {
     let record: R = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
     record.check().map_err(damaged)?;
     Ok(Decoded { record, blocks_writing: unknown(&header.requires_write) })
+}
+
+/// What every body says first.
+#[derive(Deserialize)]
+struct Placed {
+    place: Place,
+}
+
+/// What the header of an object at this key says that it is; nothing where no such object lies.
+fn kind_at(key: &Key) -> Option<String> {
+    fn of<R: Record>() -> Option<String> {
+        Some(format!("{}/{}", R::WHAT, R::VERSION))
+    }
+    match key.parts() {
+        KeyParts::Store => of::<StoreRecord>(),
+        KeyParts::Blob(_) | KeyParts::Head(_) => None,
+        KeyParts::Epoch(..) => of::<EpochRecord>(),
+        KeyParts::Intent(..) => of::<Intent>(),
+        KeyParts::Task(..) => of::<TaskManifest>(),
+        KeyParts::Outcome(..) => of::<Outcome>(),
+        KeyParts::Hidden(..) => of::<HiddenRecord>(),
+        KeyParts::Expired(..) => of::<ExpiredRecord>(),
+        KeyParts::Pin(..) => of::<PinRecord>(),
+        KeyParts::Floor(..) => of::<FloorRecord>(),
+    }
+}
+
+/// Whether these bytes are a whole object of this version that belongs at this key. Not so, they may all the same be what was stored
+/// there: by a newer version, or by somebody who is not to be believed.
+///
+/// # Errors
+/// In words.
+pub fn whole_at(key: &Key, bytes: &[u8]) -> Result<(), String> {
+    let Some(kind) = kind_at(key) else { return Ok(()) };
+    let no_header = || "no header line".to_owned();
+    let line_end = bytes.iter().take(limits::HEADER_LEN).position(|&b| b == b'\n').ok_or_else(no_header)?;
+    let (head, rest) = bytes.split_at(line_end);
+    let header: Header = serde_json::from_slice(head).map_err(|e| format!("header: {e}"))?;
+    // None of it is covered by the digest.
+    if header.ckptfs != kind || header.encoding != "plain" || !unknown(&header.requires).is_empty() {
+        return Err(format!("it is a {:?}, encoding {:?}", header.ckptfs, header.encoding));
+    }
+    let body = rest.strip_prefix(b"\n").and_then(|b| b.strip_suffix(b"\n"));
+    let body = body.filter(|b| b.len() as u64 == header.length && Digest::of(b) == header.blake3);
+    let body = body.ok_or_else(|| "the body is not the one that the header speaks of".to_owned())?;
+    serde_json::from_slice::<Placed>(body).map_err(|e| e.to_string())?.place.belongs_at(key)
 }
 
 /// [`decode`], and the body must name the place that the key stands for.

@@ -17,7 +17,7 @@ pub mod signature;
 mod states;
 pub mod task;
 
-pub use header::{Decoded, FormatError, Record, decode, decode_at, encode, refusal};
+pub use header::{Decoded, FormatError, Record, decode, decode_at, encode, refusal, whole_at};
 pub use intent::{BaseRef, CheckpointKind, ExpectedOperator, Intent};
 pub use outcome::{CheckpointManifest, Outcome, SubtaskEntry, Verdict};
 pub use place::{Place, Role};

@@ -23,12 +23,6 @@ pub enum StoreError {
         /// What the store said.
         why: String,
     },
-    /// Something has the name already.
-    #[error("{object} exists already")]
-    AlreadyExists {
-        /// URL of the object.
-        object: String,
-    },
     /// The store did not answer, or not in time. Trying later may help.
     #[error(
         "cannot {what} {object}: the store did not answer within {waited:.1?} ({why}); check the network, the endpoint and the server, then try again"
@@ -138,7 +132,6 @@ impl StoreError {
     pub fn kind(&self) -> Kind {
         match self {
             Self::NotFound { .. } => Kind::NotFound,
-            Self::AlreadyExists { .. } => Kind::Conflict,
             Self::Unavailable { .. } => Kind::Unavailable,
             Self::Permission { .. } | Self::ReadOnly { .. } => Kind::Permission,
             Self::Damaged { .. } | Self::Untrusted { .. } => Kind::Damage,

@@ -137,7 +137,8 @@ impl Location {
         match &self.place {
             Place::Directory(_) => Err(invalid(&self.shown, "it is a directory, not a bucket")),
             Place::Bucket(Cloud::S3, url, _) => {
-                Ok(Arc::new(s3(url.as_str(), &self.shown, options)?.build().map_err(fail)?))
+                let builder = s3(url.as_str(), &self.shown, options)?.with_http_connector(KeptClient::default());
+                Ok(Arc::new(builder.build().map_err(fail)?))
             }
             Place::Bucket(Cloud::Google, url, _) => Ok(Arc::new(google(url, options).build().map_err(fail)?)),
             Place::Bucket(Cloud::Azure, url, _) => Ok(Arc::new(azure(url, options).build().map_err(fail)?)),

@@ -4,6 +4,7 @@
 //! whose answer is unclear is read back until it is clear. What a [`Backend`] must do is little, so that tests
 //! and fault injection can stand in for a real one. The calls block: never make them on a thread of an async runtime.
 
+mod answers;
 mod backend;
 pub mod bucket;
 mod error;
@@ -22,6 +23,8 @@ mod text;
 mod transfer;
 mod xml;
 
+#[cfg(test)]
+mod over_http;
 #[cfg(test)]
 mod tests;
 

@@ -26,12 +26,6 @@ use super::settings::Bucket;
 use crate::metrics::Counter;
 use crate::types::{Digest, Hasher};
 
-/// Largest blob that goes in one request.
-pub(super) const SINGLE_PUT: u64 = 16 << 20;
-
-/// Smallest part of a larger one.
-const PART: u64 = 8 << 20;
-
 /// Most parts that we make: S3 takes 10,000.
 const PARTS: u64 = 9000;
 
@@ -111,7 +105,7 @@ impl ObjectBackend {
         options: &StoreOptions,
     ) -> Self {
         // At least one part always fits.
-        let units = (options.memory / UNIT).clamp(SINGLE_PUT / UNIT, u64::from(u32::MAX));
+        let units = (options.memory / UNIT).clamp(options.single_put.div_ceil(UNIT).max(1), u64::from(u32::MAX));
         let permits = usize::try_from(units).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         Self {
             store,
@@ -164,8 +158,10 @@ impl ObjectBackend {
         let why = explain(error);
         match error {
             Error::NotFound { .. } => StoreError::NotFound { what, object, why },
+            // Only a create has a condition that can fail ([`is_refused_create`]). Whatever else is told so met another request, and nothing
+            // was done.
             Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => {
-                StoreError::AlreadyExists { object }
+                StoreError::Unavailable { what, object, why, waited: Duration::ZERO }
             }
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
                 StoreError::Permission { what, object, why }
@@ -203,29 +199,47 @@ impl ObjectBackend {
         bytes: u64,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T> {
-        let limit = self.options.attempt_limit(bytes);
-        runtime()?.block_on(async {
-            match timeout(limit, request).await {
-                Ok(answer) => answer.map_err(|e| self.classify(what, key, &e)),
-                Err(_) => Err(self.late(what, key, limit)),
-            }
-        })
+        self.in_time(what, key, bytes, request)?.map_err(|e| self.classify(what, key, &e))
     }
 
-    /// Passes on the pieces of an answer; each must come in time, and all of them. The sink runs on the caller's thread.
+    /// What the client says of it, within the deadline.
+    fn in_time<T>(
+        &self,
+        what: &'static str,
+        key: &str,
+        bytes: u64,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Result<T, Error>> {
+        let limit = self.options.attempt_limit(bytes);
+        runtime()?.block_on(async { timeout(limit, request).await.map_err(|_| self.late(what, key, limit)) })
+    }
+
+    /// Passes on the pieces of an answer; each must come in time, and all of them, and not a byte more than it announced. The sink runs on
+    /// the caller's thread.
     fn drain(&self, key: &str, answer: GetResult, sink: Sink<'_>) -> Result<()> {
         let limit = self.options.attempt_limit(0);
         let all = self.options.limit(answer.range.end.saturating_sub(answer.range.start));
         let begun = Instant::now();
+        let mut left = answer.range.end.saturating_sub(answer.range.start);
+        let broken = |why: String| StoreError::Unavailable {
+            what: "read",
+            object: self.object(key),
+            why,
+            waited: Duration::ZERO,
+        };
         runtime()?.block_on(async {
             let mut pieces = answer.into_stream();
             loop {
                 match timeout(limit, pieces.next()).await {
                     Err(_) => return Err(self.late("read", key, limit)),
-                    Ok(None) => return Ok(()),
+                    Ok(None) if left == 0 => return Ok(()),
+                    Ok(None) => return Err(broken(format!("the answer ended {left} bytes early"))),
                     Ok(Some(Err(e))) => return Err(self.classify("read", key, &e)),
                     Ok(Some(Ok(_))) if begun.elapsed() > all => return Err(self.late("read", key, all)),
                     Ok(Some(Ok(piece))) => {
+                        left = left
+                            .checked_sub(piece.len() as u64)
+                            .ok_or_else(|| broken("more bytes came than were announced".to_owned()))?;
                         sink(&piece).map_err(|source| StoreError::Sink { object: self.object(key), source })?;
                     }
                 }
@@ -235,11 +249,12 @@ impl ObjectBackend {
 
     fn put_whole(&self, path: &Path, key: &str, body: Bytes, mode: PutMode) -> Result<Put> {
         let length = body.len() as u64;
+        let creates = matches!(mode, PutMode::Create);
         let request = self.store.put_opts(path, PutPayload::from(body), mode.into());
-        match self.attempt("write", key, length, request) {
+        match self.in_time("write", key, length, request)? {
             Ok(_) => Ok(Put::Created),
-            Err(StoreError::AlreadyExists { .. }) => Ok(Put::Exists),
-            Err(e) => Err(e),
+            Err(e) if creates && is_refused_create(&e) => Ok(Put::Exists),
+            Err(e) => Err(self.classify("write", key, &e)),
         }
     }
 
@@ -266,6 +281,7 @@ impl ObjectBackend {
         let parts = match result {
             Ok(parts) => parts,
             Err(e) => {
+                let e = upload_gone(e);
                 // Best effort: what stays is not an object, and buckets have rules for it.
                 if let Err(left) = self.attempt("abort the upload of", key, 0, self.parts.abort_multipart(path, &id)) {
                     log::warn!("{left}");
@@ -281,7 +297,7 @@ impl ObjectBackend {
                 if self.head(key)? == Some(source.len()) {
                     Ok(())
                 } else {
-                    Err(e)
+                    Err(upload_gone(e))
                 }
             }
             Err(e) => Err(e),
@@ -317,7 +333,7 @@ impl ObjectBackend {
     ) -> Result<Vec<PartId>> {
         let object = self.object(key);
         let len = source.len();
-        let size = PART.max(len.div_ceil(PARTS).next_multiple_of(1 << 20));
+        let size = self.options.part.max(len.div_ceil(PARTS).next_multiple_of(UNIT));
         let count = usize::try_from(len.div_ceil(size)).map_err(|_| changed(&object))?;
         let mut done: Vec<Option<PartId>> = vec![None; count];
         let mut flying: JoinSet<(usize, u64, Result<PartId, Failed>)> = JoinSet::new();
@@ -382,6 +398,19 @@ impl ObjectBackend {
     }
 }
 
+/// An upload that the store began and does not know any more: another one may do. Nothing that anybody named is missing.
+fn upload_gone(error: StoreError) -> StoreError {
+    match error {
+        StoreError::NotFound { what, object, why } => StoreError::Unavailable {
+            what,
+            object,
+            why: format!("the store does not know the upload that it began: {why}"),
+            waited: Duration::ZERO,
+        },
+        other => other,
+    }
+}
+
 /// Why a part did not arrive.
 enum Failed {
     Late(Duration),
@@ -408,6 +437,7 @@ async fn send_part(
     loop {
         let failed = match timeout(limit, parts.put_part(path, id, index, PutPayload::from(part.clone()))).await {
             Ok(Ok(part)) => return Ok(part),
+            Ok(Err(e)) if is_refused_create(&e) => Failed::Store(e),
             Ok(Err(e @ Error::Generic { .. })) if refused_with(&explain(&e)).is_none() => Failed::Store(e),
             Ok(Err(e)) => return Err(Failed::Store(e)),
             Err(_) => Failed::Late(limit),
@@ -418,6 +448,11 @@ async fn send_part(
         tokio::time::sleep(pause(attempt)).await;
         attempt += 1;
     }
+}
+
+/// Whether the store says that something is there, or that two requests met. Where nothing was to be created, only the latter can be.
+fn is_refused_create(error: &Error) -> bool {
+    matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. })
 }
 
 /// The status of an answer that says "never", if the error's text tells of one. The library keeps the status private; 408, 409, 425 and 429 may pass.
@@ -452,23 +487,10 @@ impl Backend for ObjectBackend {
             return Err(damaged(format!("it has {size} bytes, more than the {max_len} allowed")));
         }
         let mut body = BytesMut::new();
-        let allowed = usize::try_from(size).unwrap_or(usize::MAX);
         self.drain(key, answer, &mut |piece| {
-            if piece.len() > allowed.saturating_sub(body.len()) {
-                return Err(std::io::Error::other("more bytes than announced"));
-            }
             body.extend_from_slice(piece);
             Ok(())
         })?;
-        if body.len() as u64 != size {
-            let why = format!("{} of {size} bytes came", body.len());
-            return Err(StoreError::Unavailable {
-                what: "read",
-                object: self.object(key),
-                why,
-                waited: Duration::ZERO,
-            });
-        }
         Ok(Some(body.freeze()))
     }
 
@@ -486,23 +508,7 @@ impl Backend for ObjectBackend {
                 },
             });
         }
-        let mut left = range.end - range.start;
-        self.drain(key, answer, &mut |piece| {
-            left = left
-                .checked_sub(piece.len() as u64)
-                .ok_or_else(|| std::io::Error::other("more bytes than announced"))?;
-            sink(piece)
-        })?;
-        if left != 0 {
-            let why = format!("the answer ended {left} bytes early");
-            return Err(StoreError::Unavailable {
-                what: "read",
-                object: self.object(key),
-                why,
-                waited: Duration::ZERO,
-            });
-        }
-        Ok(())
+        self.drain(key, answer, sink)
     }
 
     fn head(&self, key: &str) -> Result<Option<u64>> {
@@ -555,7 +561,7 @@ impl Backend for ObjectBackend {
 
     fn upload(&self, key: &str, digest: &Digest, source: &BlobSource<'_>, sent: &Counter) -> Result<()> {
         let path = self.path(key)?;
-        if source.len() > SINGLE_PUT {
+        if source.len() > self.options.single_put {
             return self.upload_parts(&path, key, digest, source, sent);
         }
         let _room = self.room(source.len())?;

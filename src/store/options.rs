@@ -13,6 +13,10 @@ pub struct StoreOptions {
     pub attempts: u32,
     /// Bytes of files that may be in memory at once because they are being sent.
     pub memory: u64,
+    /// Largest blob that goes to an object store in one request; larger ones go in parts.
+    pub single_put: u64,
+    /// Smallest of those parts but the last. Servers refuse parts below 5 MiB.
+    pub part: u64,
     /// Takes `file://` on NFS, SMB, 9p or FUSE. It risks lost checkpoints: link, rename and fsync there may not do what they say.
     pub allow_unsafe_file_system: bool,
     /// Signs every record that is written, and refuses those that are not signed by one of these.
@@ -25,6 +29,8 @@ impl Default for StoreOptions {
             deadline: Duration::from_secs(30),
             attempts: 4,
             memory: 256 << 20,
+            single_put: 16 << 20,
+            part: 8 << 20,
             allow_unsafe_file_system: false,
             keys: None,
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::backend::Put;
 use super::error::{Result, StoreError};
 use super::{Created, Foreign, Listed, ListedAll, Store};
+use crate::format::whole_at;
 use crate::limits;
 use crate::types::{BlobName, Key, KeyParts, Prefix, RecordKind, Uid};
 
@@ -75,15 +76,29 @@ impl Store {
         self.get_at(key.as_str(), max_len)?.map(|bytes| self.believed(key, bytes)).transpose()
     }
 
+    /// A record whose bytes do not bear out its own header, or that belongs elsewhere, is asked for again: it may have been damaged, cut or
+    /// taken for another on its way. What comes the last time is for its reader to judge.
     pub(super) fn get_at(&self, key: &str, max_len: u64) -> Result<Option<Bytes>> {
-        self.retrying(0, || {
-            self.0.counters.gets.inc();
-            let got = self.0.backend.get(key, max_len)?;
-            if let Some(bytes) = &got {
-                self.0.counters.bytes_down.add(bytes.len() as u64);
-            }
-            Ok(got)
-        })
+        let mut attempt = 1;
+        loop {
+            let got = self.retrying(0, || {
+                self.0.counters.gets.inc();
+                let got = self.0.backend.get(key, max_len)?;
+                if let Some(bytes) = &got {
+                    self.0.counters.bytes_down.add(bytes.len() as u64);
+                }
+                Ok(got)
+            });
+            let why = match &got {
+                Ok(Some(bytes)) => Key::parse(key).and_then(|key| whole_at(&key, bytes).err()),
+                Err(StoreError::Damaged { why, .. }) => Some(why.clone()),
+                _ => None,
+            };
+            let Some(why) = why.filter(|_| attempt < self.0.options.attempts) else { return got };
+            log::debug!("attempt {attempt}: {}: {why}", self.object(key));
+            self.0.counters.retries.inc();
+            attempt += 1;
+        }
     }
 
     /// The length of an object; nothing when there is none.

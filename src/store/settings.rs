@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{ClientOptions, Error};
 
+use super::answers::LookingConnector;
 use super::backend::{BucketAnswer, BucketSetting};
 use super::error::explain;
 use crate::limits;
@@ -23,7 +24,7 @@ pub(super) struct KeptClient(Arc<Mutex<Option<HttpClient>>>);
 
 impl HttpConnector for KeptClient {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
+        let client = LookingConnector(ReqwestConnector::default()).connect(options)?;
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::backend::{Sink, Staging};
 use super::error::{Result, StoreError};
-use super::{BlobSource, Store, object};
+use super::{BlobSource, Store};
 use crate::limits;
 use crate::types::{BlobName, Digest, Key, KeyParts};
 
@@ -181,7 +181,7 @@ impl Store {
             self.0.backend.upload(key.as_str(), &name.digest, &source, &self.0.counters.bytes_up)
         };
         // A large upload tries its parts again, not itself.
-        if len <= object::SINGLE_PUT { self.retrying(len, upload) } else { upload() }
+        if len <= self.0.options.single_put { self.retrying(len, upload) } else { upload() }
     }
 
     /// Puts the right bytes in the place of a blob, or of a task manifest, that is missing or damaged. Whole or not at all, and durable
@@ -213,7 +213,7 @@ impl Store {
             self.0.counters.puts.inc();
             self.0.backend.mend(key.as_str(), digest, &source, &self.0.counters.bytes_up)
         };
-        if len <= object::SINGLE_PUT {
+        if len <= self.0.options.single_put {
             self.retrying(len, mend)?;
         } else {
             mend()?;

@@ -73,7 +73,7 @@ fn local(name: &str) -> Option<&str> {
     name.rsplit(':').next()
 }
 
-fn unescaped(text: &str) -> Option<String> {
+pub(super) fn unescaped(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
