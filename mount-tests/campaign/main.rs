@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::print_stdout, missing_docs, unreachable_pub)]
 
+mod power;
+
 #[path = "../kit.rs"]
 #[allow(dead_code)]
 mod kit;
