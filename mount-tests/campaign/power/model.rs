@@ -96,7 +96,7 @@ pub fn apply(bytes: &mut Vec<u8>, change: &Change) {
 
 /// An open file: its inode and where the next write goes.
 #[derive(Debug, Clone)]
-struct Open(usize, std::rc::Rc<std::cell::Cell<u64>>, bool);
+struct Open(usize, std::rc::Rc<std::cell::Cell<u64>>);
 
 /// What a call came to.
 enum Done {
@@ -144,7 +144,11 @@ impl Model {
                 for entry in fs::read_dir(path).unwrap() {
                     let entry = entry.unwrap();
                     let name = entry.file_name();
-                    let is_loose = is_loose || name.to_string_lossy().starts_with(loose);
+                    // What is mounted is no disk.
+                    if at == 0 && name.to_string_lossy().starts_with("mnt") {
+                        continue;
+                    }
+                    let is_loose = is_loose || (at == 0 && name.to_string_lossy().starts_with(loose));
                     let below = self.load(&entry.path(), is_loose, loose, known);
                     self.entry(at, before, &name, Some(below));
                 }
@@ -158,7 +162,8 @@ impl Model {
             }
             Kind::Link(_) => {}
         }
-        if !is_loose || self.inodes[at].kind != Kind::File {
+        // A file with other names is in the cache too: what linked it there has synced it.
+        if !is_loose || self.inodes[at].kind != Kind::File || meta.nlink() > 1 {
             self.inodes[at].syncs.push((Span { begun: 1, ended: 1 }, true));
         }
         at
@@ -327,7 +332,7 @@ impl Process {
                     return Done::Later;
                 };
                 let position = if flags.contains("O_APPEND") { u64::MAX } else { 0 };
-                self.open.insert(call.result, Open(at, std::rc::Rc::new(position.into()), flags.contains("O_DIRECT")));
+                self.open.insert(call.result, Open(at, std::rc::Rc::new(position.into())));
                 counted = flags.contains("O_CREAT") || flags.contains("O_TMPFILE");
             }
             "dup" | "dup2" | "dup3" => self.copy(a(0), call.result),
