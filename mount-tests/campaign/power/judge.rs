@@ -72,12 +72,15 @@ fn listed(root: &Path) -> Result<BTreeSet<u64>, String> {
     Ok(listed.as_array().into_iter().flatten().filter_map(|c| c["number"].as_u64()).collect())
 }
 
-/// Nothing is wrong in the store; nor in the cache, once it had its damaged copies replaced.
-fn verified(root: &Path, cache_too: bool, when: &str) -> Result<(), String> {
+/// Nothing is damaged in the store; and once a sweep and a repair were there, nothing is wrong at all, not in the cache either.
+fn verified(root: &Path, all: bool, when: &str) -> Result<(), String> {
     let said = program(root, "cache", &["verify", "--read", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&said.out).map_err(|e| format!("verify: {e}: {}", said.err))?;
     let cache = root.join("cache").display().to_string();
-    let ours = |f: &&serde_json::Value| cache_too || !f["object"].as_str().is_some_and(|o| o.starts_with(&cache));
+    let ours = |f: &&serde_json::Value| {
+        let cached = f["object"].as_str().is_some_and(|o| o.starts_with(&cache));
+        all || (f["damage"] != false && !cached)
+    };
     match report["findings"].as_array().into_iter().flatten().find(ours) {
         None => Ok(()),
         Some(finding) => Err(format!("verify {when}: {finding}")),
