@@ -1,11 +1,12 @@
 //! Single flight: of all threads that want one digest, one fetches, and the others wait for it.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use super::error::CacheError;
+use crate::types::sync::{Condvar, Mutex, MutexGuard};
 use crate::types::{BlobName, Digest};
 
 /// Everything that is being fetched by this process.

@@ -104,13 +104,8 @@ pub struct Image {
 impl Image {
     /// The disk when the power went at this moment.
     pub fn draw(model: &Model, cut: u64, fate: Fate, luck: &mut Luck) -> Self {
-        let mut image = Self {
-            dirs: Vec::new(),
-            names: BTreeMap::new(),
-            files: HashMap::new(),
-            links: BTreeMap::new(),
-            drawn: 0,
-        };
+        let mut image =
+            Self { dirs: Vec::new(), names: BTreeMap::new(), files: HashMap::new(), links: BTreeMap::new(), drawn: 0 };
         // Both halves of a rename have one fate, also in two directories.
         let mut renames = HashMap::new();
         image.dir(model, 0, Path::new(""), cut, fate, luck, &mut renames);
@@ -171,9 +166,7 @@ impl Image {
 
     fn file(&mut self, inode: &Inode, cut: u64, fate: Fate, luck: &mut Luck) -> Found {
         let how = match fate.bytes {
-            Bytes::Any => {
-                [Bytes::Lost, Bytes::Kept, Bytes::Zero, Bytes::Garbage, Bytes::Pages][luck.below(5) as usize]
-            }
+            Bytes::Any => [Bytes::Lost, Bytes::Kept, Bytes::Zero, Bytes::Garbage, Bytes::Pages][luck.below(5) as usize],
             how => how,
         };
         let (mut bytes, mut vouched, mut raw) = (Vec::new(), None, BTreeMap::new());

@@ -75,7 +75,8 @@ fn listed(root: &Path) -> Result<BTreeSet<u64>, String> {
 /// Nothing is damaged in the store; and once a sweep and a repair were there, nothing is wrong at all, not in the cache either.
 fn verified(root: &Path, all: bool, when: &str) -> Result<(), String> {
     let said = program(root, "cache", &["verify", "--read", "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&said.out).map_err(|e| format!("verify: {e}: {}", said.err))?;
+    let report: serde_json::Value =
+        serde_json::from_str(&said.out).map_err(|e| format!("verify: {e}: {}", said.err))?;
     let cache = root.join("cache").display().to_string();
     let ours = |f: &&serde_json::Value| {
         let cached = f["object"].as_str().is_some_and(|o| o.starts_with(&cache));

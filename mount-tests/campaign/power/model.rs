@@ -280,7 +280,11 @@ impl Process {
     }
 
     fn resolve(&self, model: &Model, dir: &str, path: &Path) -> Option<usize> {
-        if dir == "AT_FDCWD" { model.find(None, &self.cwd.join(path)) } else { model.find(self.file(dir).map(|o| o.0), path) }
+        if dir == "AT_FDCWD" {
+            model.find(None, &self.cwd.join(path))
+        } else {
+            model.find(self.file(dir).map(|o| o.0), path)
+        }
     }
 
     fn ours(&self, model: &Model, dir: &str, path: &str) -> bool {

@@ -22,7 +22,9 @@ pub struct Call {
 /// The same command under `strace`, which writes to `log`.
 pub fn traced(command: &Command, log: &Path) -> Command {
     let mut traced = Command::new("strace");
-    traced.args(["-f", "--seccomp-bpf", "-qq", "-s", "1000000000", "-xx", "-e", "signal=none", "-e", CALLS, "-o"]).arg(log);
+    traced
+        .args(["-f", "--seccomp-bpf", "-qq", "-s", "1000000000", "-xx", "-e", "signal=none", "-e", CALLS, "-o"])
+        .arg(log);
     traced.arg("--").arg(command.get_program()).args(command.get_args());
     if let Some(dir) = command.get_current_dir() {
         traced.current_dir(dir);
