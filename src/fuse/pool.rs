@@ -256,3 +256,6 @@ mod tests {
         assert_eq!(counters.deadlines.get(), 1);
     }
 }
+
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;

@@ -133,7 +133,7 @@ mod scheduled {
 }
 
 /// How a schedule test is run.
-#[cfg(feature = "schedules")]
+#[cfg(all(test, feature = "schedules"))]
 pub(crate) mod schedules {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};

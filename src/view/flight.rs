@@ -115,3 +115,6 @@ mod tests {
         assert_eq!(flight.fresh(|| 7), 7);
     }
 }
+
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;

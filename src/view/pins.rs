@@ -160,7 +160,7 @@ impl Core {
     }
 
     /// One round: pins what is wanted, lets go what was idle for so long.
-    fn tend_pins(&self, idle: Duration) {
+    pub(super) fn tend_pins(&self, idle: Duration) {
         for (job, number) in std::mem::take(&mut *lock(&self.pins.wanted)) {
             if let Err(e) = self.pin(&job, number) {
                 log::debug!("{job}/{number} is not pinned: {e}");
