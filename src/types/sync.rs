@@ -5,7 +5,7 @@
 
 #[cfg(not(feature = "schedules"))]
 pub(crate) use std::{
-    sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, TryLockError, atomic},
+    sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, atomic},
     thread,
 };
 
@@ -13,7 +13,7 @@ pub(crate) use std::{
 pub(crate) use scheduled::{Condvar, Mutex, MutexGuard};
 #[cfg(feature = "schedules")]
 pub(crate) use shuttle::{
-    sync::{RwLock, RwLockReadGuard, TryLockError, atomic},
+    sync::{RwLock, RwLockReadGuard, atomic},
     thread,
 };
 
@@ -21,10 +21,10 @@ pub(crate) use shuttle::{
 #[cfg(feature = "schedules")]
 mod scheduled {
     use std::ops::{Deref, DerefMut};
-    use std::sync::{LockResult, PoisonError, TryLockResult};
+    use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
     use std::time::Duration;
 
-    use super::{TryLockError, thread};
+    use super::thread;
 
     type Inner<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
