@@ -50,7 +50,7 @@ for name; do
   # No sanitizer: those need an unreleased compiler, and safe code has little for them to find. Coverage does without.
   # What a run finds goes to the first directory; the committed inputs are only read.
   status=0
-  cargo fuzz run --sanitizer none --target-dir "$target/build" "$name" "$found" "fuzz/corpus/$name" -- \
+  nice cargo fuzz run --sanitizer none --target-dir "$target/build" "$name" "$found" "fuzz/corpus/$name" -- \
     "$@" -max_total_time="$seconds" -max_len=32768 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 >"$log" 2>&1 || status=$?
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
   reached=$(sed -n 's/^#[0-9]*.*\(cov: [0-9]* ft: [0-9]* corp: [^ ]*\).*/\1/p' "$log" | tail -n 1)

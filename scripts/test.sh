@@ -2,7 +2,7 @@
 # All tests: style, lints, licenses, and the test programs with real mounts and real servers. Ends with cargo's summary line.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need "${build_needs[@]}" rocksdb-tools python3-venv attr procps
+need "${build_needs[@]}" rocksdb-tools python3-venv attr procps strace
 cd "$here"
 export CARGO_TARGET_DIR=$target
 
@@ -37,6 +37,8 @@ cargo test --release --locked --doc
 scripts/with-s3.sh cargo test --release --locked --lib --bins
 # Every state of the protocol's machines, and the faults that must be found in them.
 cargo test --release --locked --test explorer
+# The orders in which the steps of concurrent code may come.
+cargo test --release --locked --no-default-features --features schedules --lib schedules::
 # Random histories of a whole job, and an oracle that says how they must end.
 cargo test --release --locked --test job
 # Mounts also where the kernel does not read the files itself, and without root.

@@ -106,8 +106,15 @@ impl Image {
     pub fn draw(model: &Model, cut: u64, fate: Fate, luck: &mut Luck) -> Self {
         let mut image =
             Self { dirs: Vec::new(), names: BTreeMap::new(), files: HashMap::new(), links: BTreeMap::new(), drawn: 0 };
-        // Both halves of a rename have one fate, also in two directories.
+        // Both halves of a rename have one fate, also in two directories: of none is only the loss of the old name on the disk.
         let mut renames = HashMap::new();
+        for inode in &model.inodes {
+            for (span, number, ..) in inode.entries.iter().filter(|e| e.0.begun < cut) {
+                if inode.durable(*span, false, cut) && !(fate.deaf && span.begun > 0) {
+                    renames.insert(*number, true);
+                }
+            }
+        }
         image.dir(model, 0, Path::new(""), cut, fate, luck, &mut renames);
         image
     }
@@ -129,9 +136,6 @@ impl Image {
             let durable = inode.durable(*span, false, cut) && !(fate.deaf && span.begun > 0);
             self.drawn += u64::from(!durable);
             let kept = durable || *renames.entry(*number).or_insert_with(|| luck.percent(fate.entries));
-            if durable {
-                renames.insert(*number, true);
-            }
             match to {
                 Some(to) if kept => names.insert(name, *to),
                 None if kept => names.remove(name),

@@ -4,8 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use ckptfs::types::Digest;
+use ckptfs::cache::{CacheError, Session};
+use ckptfs::store::{Store, StoreOptions};
+use ckptfs::types::{CheckpointNumber, Digest};
 
 use super::image::Image;
 use super::scenario::{Effect, Scenario, program};
@@ -107,6 +110,35 @@ fn restored(scenario: &Scenario, root: &Path, cache: &str, n: u64) -> Result<(),
     Ok(())
 }
 
+/// Reads what a cache has in parts to its end, as a mount does.
+fn parts(scenario: &Scenario, root: &Path, cache: &str, n: u64) -> Result<(), String> {
+    let begun = fs::read_dir(root.join(cache).join("partial")).is_ok_and(|dir| dir.count() > 0);
+    if !begun {
+        return Ok(());
+    }
+    let url = format!("file://{}", root.join("store").display());
+    let store = Store::open(&url, StoreOptions::default()).map_err(|e| e.to_string())?;
+    let session = Session::over(store.clone(), &root.join(cache), false).map_err(|e| e.to_string())?;
+    let job = "app".parse().unwrap();
+    let checkpoint = session.catalog.checkpoint(&job, CheckpointNumber::new(n).unwrap()).map_err(|e| e.to_string())?;
+    let read = |subtask| {
+        let manifest = session.cache.task_manifest(&store, &job, checkpoint.number, subtask)?;
+        for file in &manifest.files {
+            if let Some(lazy) = session.cache.open_lazy(&store, &manifest, file, || {})? {
+                let mut bytes = vec![0; file.size as usize];
+                lazy.read(0, &mut bytes)?;
+                assert!(Digest::of(&bytes) == file.digest, "{}: {} is read in parts wrongly", scenario.name, file.path);
+                PARTS.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    };
+    checkpoint.manifest.subtasks.iter().try_for_each(read).map_err(|e: CacheError| format!("chk-{n} in parts: {e}"))
+}
+
+/// Files that were read in parts after a cut.
+pub static PARTS: AtomicU64 = AtomicU64::new(0);
+
 /// Files of a directory that was restored: right, or links into a mount.
 fn whole(scenario: &Scenario, root: &Path, dir: &str, db: &str) -> Result<(), String> {
     for (name, bytes) in &scenario.databases[db] {
@@ -154,6 +186,7 @@ pub fn judge(scenario: &Scenario, image: &Image, expected: &Expected, spare: &Pa
     }
     for n in &found {
         for cache in &scenario.caches {
+            parts(scenario, root, cache, *n)?;
             restored(scenario, root, cache, *n)?;
         }
     }
