@@ -70,13 +70,14 @@ fn inode_record(value: &[u8]) {
     fs::create_dir_all(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
     let path = dir.join(wrong.to_hex());
-    fs::write(&path, b"other bytes").unwrap();
+    let other = [value, b"!"].concat();
+    fs::write(&path, &other).unwrap();
     let file = fs::File::open(&path).unwrap();
     if xattr::set(&file, identity::ATTRIBUTE, value).is_ok() {
         ckptfs_fuzz::bounded(value.len(), || {
             assert_eq!(identity::recorded(&file).unwrap(), None, "a made-up record is believed");
             let cache = open().unwrap();
-            assert!(cache.open_complete(&wrong, 11).unwrap().is_none(), "wrong bytes are served");
+            assert!(cache.open_complete(&wrong, other.len() as u64).unwrap().is_none(), "wrong bytes are served");
             assert!(cache.has(&digest, BED.kept.len() as u64).unwrap());
         });
     }
@@ -119,7 +120,7 @@ fuzz_target!(|data: &[u8]| {
         1 => serves("limits.json", bytes, |cache| drop(cache.limits())),
         2 => serves("uses", bytes, |cache| {
             // Looks at the uses, and has no reason to throw anything away.
-            cache.set_limits(CacheLimits { size: Some(1 << 40), ..CacheLimits::default() }).unwrap();
+            cache.set_limits(CacheLimits { size: Some(1 << 40), free: Some(0) }).unwrap();
             cache.make_room().unwrap();
             cache.save_uses().unwrap();
             assert!(cache.has(&Digest::of(&BED.kept), BED.kept.len() as u64).unwrap());
