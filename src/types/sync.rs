@@ -17,6 +17,13 @@ pub(crate) use shuttle::{
     thread,
 };
 
+/// A step of a schedule where only the lock of a map is taken, which is none: here another thread may come first.
+#[inline]
+pub(crate) fn step() {
+    #[cfg(feature = "schedules")]
+    thread::yield_now();
+}
+
 /// Waits that may end by time, which Shuttle has none of.
 #[cfg(feature = "schedules")]
 mod scheduled {
