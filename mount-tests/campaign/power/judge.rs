@@ -21,6 +21,8 @@ pub struct Expected {
     pub may: BTreeSet<u64>,
     /// Directories that were restored, with their databases.
     pub restored: BTreeSet<(&'static str, &'static str)>,
+    /// Files and what they hold.
+    pub kept: BTreeSet<(&'static str, &'static str)>,
 }
 
 impl Expected {
@@ -52,6 +54,9 @@ impl Expected {
                     if said {
                         expected.must.insert(*n);
                     }
+                }
+                Effect::Keeps(file, text) if said => {
+                    expected.kept.insert((file, text));
                 }
                 // A step that works in it again may leave it as it was or as it shall be.
                 Effect::Restores(dir, db) if said => {
@@ -174,6 +179,12 @@ fn vouched(image: &Image) -> Result<(), String> {
 pub fn judge(scenario: &Scenario, image: &Image, expected: &Expected, spare: &Path, root: &Path) -> Result<(), String> {
     vouched(image)?;
     image.lay(root);
+    for (file, text) in &expected.kept {
+        let there = fs::read_to_string(root.join(file)).unwrap_or_default();
+        if there != *text {
+            return Err(format!("{file} was told to be {text} and is {there:?}"));
+        }
+    }
     for (dir, db) in &expected.restored {
         whole(scenario, root, dir, db)?;
     }

@@ -25,6 +25,8 @@ pub enum Effect {
     Ends(u64),
     /// It is listed again.
     Shows(u64),
+    /// A file stays as it is: nothing writes it again.
+    Keeps(&'static str, &'static str),
     /// A directory holds a database.
     Restores(&'static str, &'static str),
 }
@@ -246,6 +248,8 @@ fn life() -> Scenario {
     r.step(&["abort", "--job", "app", "--checkpoint", "2"], Effect::Nothing);
     // Adopts what the aborted one uploaded.
     snapshot(&mut r, 3, THREE);
+    let limited = Effect::Keeps("cache/limits.json", r#"{"size":1073741824,"free":null}"#);
+    r.step(&["warm", "app/chk-1", "--cache-size", "1GiB"], limited);
     r.step(&["hide", "app/chk-1"], Effect::Ends(1));
     r.step(&["unhide", "app/chk-1"], Effect::Shows(1));
     r.step(&["pin", "app/chk-1"], Effect::Nothing);
