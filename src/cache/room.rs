@@ -172,7 +172,8 @@ impl Cache {
             inner.adopt(file)?;
             file.write_all(&text)
         };
-        let kept = inner.root.publish_replace(LIMITS, write, FILE_MODE, Durability::None);
+        // Told to a person once, and kept from then on: after a power cut too.
+        let kept = inner.root.publish_replace(LIMITS, write, FILE_MODE, Durability::Full);
         kept.map_err(|e| inner.failed(LIMITS, 0, e))?;
         *lock(&inner.taken.limits) = limits;
         inner.taken.wake();
