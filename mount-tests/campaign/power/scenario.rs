@@ -305,8 +305,11 @@ fn clone() -> Scenario {
     r.end("clone and settle")
 }
 
-/// Every one, and how it is done.
-pub const ALL: [(&str, fn() -> Scenario); 8] = [
+/// A name, and how it is done.
+type Work = (&'static str, fn() -> Scenario);
+
+/// Every one.
+pub const ALL: [Work; 8] = [
     ("first", first),
     ("incremental", incremental),
     ("processes", processes),
