@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shuttle::thread;
+use crate::types::sync::thread;
 
 use super::lazy::Table;
 use super::*;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::types::sync::thread;
 use fuser::Errno;
-use shuttle::thread;
 
 use super::{Counters, Pool, Refuse};
 use crate::types::sync::schedules::explore;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shuttle::thread;
+use crate::types::sync::thread;
 
 use super::Flight;
 use crate::types::sync::schedules::explore;

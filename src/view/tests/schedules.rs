@@ -1,7 +1,7 @@
 //! The tree in one order of steps after another: one inode for one content, no number that goes back, no mode that does not belong to its
 //! number, and one pin for all who open.
 
-use shuttle::thread;
+use crate::types::sync::thread;
 
 use super::*;
 use crate::types::sync::schedules::explore;
