@@ -30,7 +30,7 @@ const LAYERS: [(&str, u8); 18] = [
 const SIDEWAYS: [(&str, &str); 3] = [("main", "cli"), ("store", "local"), ("types", "limits")];
 
 /// Outside crates with one home.
-const HOMES: [(&str, &[&str]); 14] = [
+const HOMES: [(&str, &[&str]); 15] = [
     ("clap", &["cli", "main"]),
     ("indicatif", &["cli"]),
     ("env_logger", &["cli", "main"]),
@@ -45,6 +45,7 @@ const HOMES: [(&str, &[&str]); 14] = [
     ("libc", &["local"]),
     ("blake3", &["types"]),
     ("getrandom", &["types"]),
+    ("shuttle", &["types"]),
 ];
 
 /// Outside crates that may stand anywhere.

@@ -37,7 +37,10 @@ for part; do
     faults) CKPTFS_FAULTED_REQUESTS=1000000 run campaign faults:: ;;
     power) CKPTFS_POWER_IMAGES=10000 run campaign power:: ;;
     flips) CKPTFS_FLIPS=131072 run mount flips:: ;;
-    schedules) CKPTFS_SCHEDULES=10000 scripts/schedules.sh ;;
+    schedules)
+      CKPTFS_SCHEDULES=10000 cargo test --release --locked --no-default-features --features schedules --lib schedules:: -- \
+        --nocapture --test-threads=1
+      ;;
     fuzz) scripts/fuzz.sh 600 ;;
     cluster) CKPTFS_LOST_HOSTS=20 run campaign cluster:: --include-ignored ;;
     soak) CKPTFS_SOAK_SECONDS=3000 run mount soak:: ;;

@@ -38,6 +38,8 @@ scripts/with-s3.sh cargo test --release --locked --lib --bins
 scripts/fuzz.sh 30
 # Every state of the protocol's machines, and the faults that must be found in them.
 cargo test --release --locked --test explorer
+# The orders in which the steps of concurrent code may come.
+cargo test --release --locked --no-default-features --features schedules --lib schedules::
 # Random histories of a whole job, and an oracle that says how they must end.
 cargo test --release --locked --test job
 # Mounts also where the kernel does not read the files itself, and without root.

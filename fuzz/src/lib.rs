@@ -2,4 +2,4 @@
 
 mod memory;
 
-pub use memory::within;
+pub use memory::{bounded, within};

@@ -75,6 +75,17 @@ pub fn within<T>(times: usize, input: usize, work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Bytes for each of the input's that anything that is read may take, besides [`ROOM`].
+const TIMES: usize = 16;
+
+/// What an operation on files or a whole command line may take whatever its input is.
+const ROOM: usize = 1 << 20;
+
+/// Does the work within the bound that holds for everything that is read: 16 times its input and 1 MiB.
+pub fn bounded<T>(input: usize, work: impl FnOnce() -> T) -> T {
+    within(1, TIMES * input + ROOM - SLACK, work)
+}
+
 fn measure(input: usize, used: usize) {
     static ASKED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| std::env::var_os(MEASURE).is_some());
     static LARGEST: AtomicUsize = AtomicUsize::new(0);

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod suites;
+mod power;
 
 #[path = "../kit.rs"]
 #[allow(dead_code)]

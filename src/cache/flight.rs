@@ -1,11 +1,12 @@
 //! Single flight: of all threads that want one digest, one fetches, and the others wait for it.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use super::error::CacheError;
+use crate::types::sync::{Condvar, Mutex, MutexGuard, step};
 use crate::types::{BlobName, Digest};
 
 /// Everything that is being fetched by this process.
@@ -59,6 +60,7 @@ impl Flight {
 impl Flights {
     /// Takes the lead, or waits for who has it.
     pub(super) fn join(&self, digest: &Digest, sources: &[BlobName]) -> Joined<'_> {
+        step();
         let flight = match self.running.entry(*digest) {
             Entry::Vacant(vacant) => {
                 let flight = Arc::new(Flight {

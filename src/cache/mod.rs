@@ -44,14 +44,14 @@ pub mod tree;
 mod uses;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 
 use crate::format::TaskManifest;
 use crate::local::{Dir, FileLock, FileStat};
 use crate::metrics::Counter;
+use crate::types::sync::{Mutex, atomic::AtomicUsize};
 use crate::types::{Digest, Name, Uid};
 
 pub use clones::Making;

@@ -4,8 +4,6 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, fchown};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
 
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
@@ -17,6 +15,7 @@ use crate::limits;
 use crate::local::publish::is_staging;
 use crate::local::{Dir, Durability, FileKind, FileLock, FileStat, LocalError, process};
 use crate::types::Uid;
+use crate::types::sync::{Mutex, atomic::AtomicUsize};
 
 const RECORD: &str = "cache.json";
 const FORMAT: u32 = 1;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use bytes::Bytes;
 use crate::limits::{FETCH_CHUNK, FETCH_WIDTH};
 use crate::store::{Store, StoreError};
 use crate::types::Key;
+use crate::types::sync::atomic::{AtomicUsize, Ordering};
 
 /// Takes the next bytes.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;

@@ -5,8 +5,7 @@
 //! ([`Cache::make_room`]). The limits lie in the cache, so that all of them keep the same ones.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,10 @@ use super::{Cache, Evicted, Inner};
 use crate::limits::{CACHE_FREE, CACHE_FREE_PART, CACHE_RECORD_LEN, CACHE_SLACK};
 use crate::local::process::{self, Room};
 use crate::local::{Durability, dir};
+use crate::types::sync::{
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, Ordering},
+};
 
 const LIMITS: &str = "limits.json";
 
@@ -169,7 +172,8 @@ impl Cache {
             inner.adopt(file)?;
             file.write_all(&text)
         };
-        let kept = inner.root.publish_replace(LIMITS, write, FILE_MODE, Durability::None);
+        // Told to a person once, and kept from then on: after a power cut too.
+        let kept = inner.root.publish_replace(LIMITS, write, FILE_MODE, Durability::Full);
         kept.map_err(|e| inner.failed(LIMITS, 0, e))?;
         *lock(&inner.taken.limits) = limits;
         inner.taken.wake();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::error::{CacheError, Result};
@@ -12,6 +12,7 @@ use super::{Cache, Inner};
 use crate::limits;
 use crate::local::Durability;
 use crate::types::Digest;
+use crate::types::sync::MutexGuard;
 
 const USES: &str = "uses";
 

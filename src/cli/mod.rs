@@ -29,6 +29,7 @@ mod verify;
 mod warm;
 mod words;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ckptfs::engine::SessionOptions;
@@ -38,7 +39,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 /// Checkpoints of stateful stream processors: cheap to take, safe to keep, open at once.
 #[derive(Debug, Parser)]
 #[command(name = "ckptfs", version, max_term_width = 100, propagate_version = true)]
-struct Args {
+pub(crate) struct Args {
     /// The store: file:///path, s3://bucket/prefix, gs://... or az://... Default: file:// under the user's data directory
     #[arg(long, global = true, env = "CKPTFS_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
@@ -154,23 +155,30 @@ impl Context {
     }
 }
 
-/// Parses, runs, and turns the result into an exit code.
-/// Does what the arguments say; returns the exit code.
-pub(crate) fn main() -> u8 {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(e) => return exit::usage(&e),
-    };
+/// Reads a command line: the program's name and its arguments.
+pub(crate) fn parse(
+    words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> std::result::Result<Args, clap::Error> {
+    let args = Args::try_parse_from(words)?;
     if let Verb::Expire(expire) = &args.verb
         && let Err(why) = expire.check()
     {
-        return exit::usage(&Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, why));
+        return Err(Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, why));
     }
     if let Verb::Restore(restore) = &args.verb
         && let Err(why) = restore.check()
     {
-        return exit::usage(&Args::command().error(clap::error::ErrorKind::ValueValidation, why));
+        return Err(Args::command().error(clap::error::ErrorKind::ValueValidation, why));
     }
+    Ok(args)
+}
+
+/// Does what the arguments say; returns the exit code.
+pub(crate) fn main() -> u8 {
+    let args = match parse(std::env::args_os()) {
+        Ok(args) => args,
+        Err(e) => return exit::usage(&e),
+    };
     log_to_stderr(args.verbose, args.quiet);
     if let Err(e) = ckptfs::local::process::set_not_dumpable() {
         log::debug!("credentials may stand in a core dump: {e}");

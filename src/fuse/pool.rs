@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::Errno;
 
 use super::counters::Counters;
+use crate::types::sync::{Condvar, Mutex, thread};
 
 /// Most threads that wait at once. Each is one request to the store or one copy of a file; more would not make either faster.
 const WORKERS: usize = 64;
@@ -256,3 +256,6 @@ mod tests {
         assert_eq!(counters.deadlines.get(), 1);
     }
 }
+
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;

@@ -391,6 +391,16 @@ impl FileBackend {
         Ok(())
     }
 
+    /// Has what was removed stay away after a power cut: a floor that comes next would make blobs that are back nobody's, and what a person
+    /// brought back into the view would be hidden again.
+    fn sync_removed(&self, dirs: BTreeSet<&str>) -> Result<()> {
+        let synced = parallel(limits::PARALLEL_SYNCS, dirs.into_iter().collect(), |path| match self.dir(path)? {
+            None => Ok(()),
+            Some(dir) => dir.sync().map_err(StoreError::from),
+        });
+        synced.map(drop).inspect_err(|_| self.failed.store(true, Ordering::Release))
+    }
+
     fn leftovers(&self, dir: &Dir, root: bool, removed: &mut u64) -> Result<()> {
         for entry in entries(dir, root)? {
             match entry.kind {
@@ -603,6 +613,7 @@ impl Backend for FileBackend {
     }
 
     fn delete(&self, keys: &[&str]) -> Result<()> {
+        let mut left = BTreeSet::new();
         for key in keys {
             let (path, name) = parent(key);
             let Some(dir) = self.dir(path)? else { continue };
@@ -618,8 +629,11 @@ impl Backend for FileBackend {
                 }
                 path = above;
             }
+            if !path.starts_with("probe") {
+                left.insert(path);
+            }
         }
-        Ok(())
+        self.sync_removed(left)
     }
 
     fn flush(&self) -> Result<()> {

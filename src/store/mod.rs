@@ -171,6 +171,14 @@ impl Store {
         Ok(Self::over(backend, shown, options))
     }
 
+    /// A store's URL or directory as it is shown, without opening it.
+    ///
+    /// # Errors
+    /// When it is neither, or carries what may be secret.
+    pub fn spelled(url: &str) -> Result<String> {
+        location::Location::parse(url).map(|location| location.shown().to_owned())
+    }
+
     /// A store over any backend. `url` is what messages call it.
     #[must_use]
     pub fn from_backend(backend: Arc<dyn Backend>, url: &str, options: StoreOptions) -> Self {

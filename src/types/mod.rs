@@ -9,6 +9,7 @@ pub mod number;
 pub mod parallel;
 pub mod progress;
 pub mod signing;
+pub(crate) mod sync;
 pub mod time;
 pub mod uid;
 

@@ -1,7 +1,9 @@
 //! An answer that is at least as new as the question: everybody who asks waits for a run that began after they came, and all
 //! who wait for the same run share its result.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
+
+use crate::types::sync::{Condvar, Mutex};
 
 /// Runs of one question.
 pub(super) struct Flight<T> {
@@ -113,3 +115,6 @@ mod tests {
         assert_eq!(flight.fresh(|| 7), 7);
     }
 }
+
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;

@@ -1,11 +1,11 @@
 //! Takes checkpoints that are gone out of memory, or a daemon that lives for months would keep every one that it ever showed. Their
 //! names are not found any more, and what is open in them keeps them here.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::Core;
 use super::node::{Blob, Checkpoint, Directory, Node};
+use crate::types::sync::atomic::Ordering;
 
 impl Core {
     /// Forgets everything below a checkpoint's directory, and the directory.

@@ -2,9 +2,12 @@
 //! what may be new waits for a listing that began after the question; what is known is answered from memory.
 
 use crate::types::now_ms;
+use crate::types::sync::{
+    Mutex, RwLock,
+    atomic::{AtomicU64, Ordering},
+};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::error::ViewError;

@@ -2,7 +2,7 @@
 //! name, digest and size are enough for all but opening it; the rest is read again where it is asked for, from the cache as a rule.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::Core;
 use super::error::ViewError;
@@ -10,6 +10,7 @@ use super::node::Task;
 use crate::format::TaskManifest;
 use crate::limits;
 use crate::types::Digest;
+use crate::types::sync::{Mutex, MutexGuard};
 
 /// The last used is last.
 #[derive(Default)]

@@ -1,11 +1,14 @@
 //! What stands behind an inode number.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use super::inode;
 use super::job::Job;
 use crate::format::{CheckpointManifest, SubtaskEntry};
+use crate::types::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 use crate::types::{CheckpointNumber, Digest, Name};
 
 /// Modification time of every file that is identified by its content. It has to be the same in all checkpoints that hold the file, on all

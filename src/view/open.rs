@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::error::ViewError;
@@ -12,6 +11,7 @@ use super::{Core, Invalidation, inode, text, tree};
 use crate::error::Kind;
 use crate::format::{FileEntry, TaskManifest};
 use crate::limits;
+use crate::types::sync::atomic::Ordering;
 
 /// Text that is longer is made by a worker: it takes longer than an event thread should.
 const TEXT_AT_ONCE: u64 = 1 << 20;

@@ -4,9 +4,7 @@
 //! without that gets the newest checkpoint that names it pinned behind it. One pin per checkpoint, however many files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::error::ViewError;
@@ -14,6 +12,11 @@ use super::node::{Blob, Checkpoint};
 use super::{Core, View};
 use crate::error::Kind;
 use crate::lifecycle::PinRef;
+use crate::types::sync::{
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
 use crate::types::{CheckpointNumber, Name};
 
 /// How long an answer other than an own pin is believed: another's pin may end, a store that was silent may answer.
@@ -157,7 +160,7 @@ impl Core {
     }
 
     /// One round: pins what is wanted, lets go what was idle for so long.
-    fn tend_pins(&self, idle: Duration) {
+    pub(super) fn tend_pins(&self, idle: Duration) {
         for (job, number) in std::mem::take(&mut *lock(&self.pins.wanted)) {
             if let Err(e) = self.pin(&job, number) {
                 log::debug!("{job}/{number} is not pinned: {e}");

@@ -1,5 +1,8 @@
 //! The view over a source in memory.
 
+#[cfg(feature = "schedules")]
+mod schedules;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, Write};

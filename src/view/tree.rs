@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use super::error::ViewError;
 use super::job::Job;
@@ -14,6 +13,10 @@ use crate::error::Kind;
 use crate::format::{CheckpointManifest, FileEntry, TaskManifest};
 use crate::lifecycle::driver;
 use crate::types::CheckpointNumber;
+use crate::types::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 fn damaged(path: &str, why: &str) -> ViewError {
     ViewError::Damaged(format!("the manifest of {path} is damaged: {why}"))

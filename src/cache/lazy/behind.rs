@@ -3,12 +3,16 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::{LazyFile, lock};
 use crate::limits;
+use crate::types::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 /// A thread without work ends after this long.
 const IDLE: Duration = Duration::from_secs(5);
@@ -125,7 +129,7 @@ impl Behind {
         add(&mut state);
         if state.idle == 0 && state.threads < limits::LAZY_BEHIND {
             let shared = Arc::clone(&self.0);
-            let started = std::thread::Builder::new().name("ckptfs-behind".to_owned()).spawn(move || shared.serve());
+            let started = thread::Builder::new().name("ckptfs-behind".to_owned()).spawn(move || shared.serve());
             match started {
                 Ok(_) => state.threads += 1,
                 // The next one that comes tries again.

@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use bytes::Bytes;
 
@@ -36,6 +35,10 @@ use crate::local::identity;
 use crate::local::process;
 use crate::local::publish::Staged;
 use crate::store::{Store, StoreError};
+use crate::types::sync::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 use crate::types::{BlobName, Digest, Key};
 use groups::{Claim, Groups};
 

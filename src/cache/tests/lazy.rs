@@ -12,15 +12,15 @@ use crate::limits::{GROUP, LAZY_RUN, LAZY_WHOLE};
 const G: usize = 1 << 16;
 
 /// One table in the store with its tree and a tail of one group, and what its reader was told.
-struct Table {
-    snapshot: Snapshot,
-    data: Vec<u8>,
-    entry: FileEntry,
-    whole: Arc<AtomicU64>,
+pub(super) struct Table {
+    pub(super) snapshot: Snapshot,
+    pub(super) data: Vec<u8>,
+    pub(super) entry: FileEntry,
+    pub(super) whole: Arc<AtomicU64>,
 }
 
 impl Table {
-    fn new(length: usize, tail: usize) -> Self {
+    pub(super) fn new(length: usize, tail: usize) -> Self {
         let mut snapshot = Snapshot::new();
         let data = bytes(7, length);
         let mut entry = snapshot.whole("000007.sst", &data);
@@ -38,7 +38,7 @@ impl Table {
         Self { snapshot, data, entry, whole: Arc::default() }
     }
 
-    fn open(&self, cache: &Cache) -> Result<Option<Arc<LazyFile>>> {
+    pub(super) fn open(&self, cache: &Cache) -> Result<Option<Arc<LazyFile>>> {
         let whole = Arc::clone(&self.whole);
         let manifest = Arc::new(self.snapshot.manifest.clone());
         cache.open_lazy(&self.snapshot.store, &manifest, &self.entry, move || {
@@ -46,7 +46,7 @@ impl Table {
         })
     }
 
-    fn check(&self, lazy: &Arc<LazyFile>, offset: usize, length: usize) -> Result<()> {
+    pub(super) fn check(&self, lazy: &Arc<LazyFile>, offset: usize, length: usize) -> Result<()> {
         let mut buffer = vec![0xAA; length];
         lazy.read(offset as u64, &mut buffer)?;
         assert!(buffer == self.data[offset..offset + length], "wrong bytes at {offset}");

@@ -5,6 +5,8 @@ mod lazy;
 mod link;
 mod open;
 mod room;
+#[cfg(feature = "schedules")]
+mod schedules;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
