@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 mod cluster;
-mod suites;
 mod power;
+mod suites;
 
 #[path = "../kit.rs"]
 #[allow(dead_code)]
