@@ -163,7 +163,7 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
             match Watcher::start(root.dev()) {
                 Ok(watcher) => *shared.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher),
                 Err(e) => {
-                    log::info!("nobody ends the connection of {} should we be killed: {e}", shared.point.display())
+                    log::info!("nobody ends the connection of {} should we be killed: {e}", shared.point.display());
                 }
             }
             Ok(Mounted(Arc::new(Guard(shared))))
