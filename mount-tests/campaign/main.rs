@@ -9,3 +9,5 @@ mod kit;
 #[path = "../tool.rs"]
 #[allow(dead_code)]
 mod tool;
+
+mod trace;
