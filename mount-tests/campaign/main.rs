@@ -10,4 +10,5 @@ mod kit;
 #[allow(dead_code)]
 mod tool;
 
+mod crash;
 mod trace;
