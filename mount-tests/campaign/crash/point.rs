@@ -134,7 +134,9 @@ impl Field<'_> {
                 shared.over.store(true, SeqCst);
                 heal(&yard.path("mnt"));
                 let seen = reader.join().map_err(|_| "the reader panicked".to_owned())?;
-                match seen.wrong.iter().chain(&seen.unread).next() {
+                // Of a dead daemon nothing can be read.
+                let unread = seen.unread.iter().filter(|_| !ran.killed);
+                match seen.wrong.iter().chain(unread).next() {
                     Some(wrong) => Err(format!("{wrong}; the daemon said {}", ran.words())),
                     None if mode == Mode::Quiet && (seen.errors > 0 || seen.right == 0) => Err(format!("{seen:?}")),
                     None => Ok(ran),

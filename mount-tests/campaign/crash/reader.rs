@@ -63,9 +63,6 @@ pub fn read(yard: &Yard, shared: &Shared) -> Seen {
                 seen.unread.push(unread);
             }
         }
-        if shared.over.load(SeqCst) {
-            seen.unread.clear();
-        }
         seen.errors = errors;
     }
     // Busy while a kernel thread still closes a file.
