@@ -11,4 +11,5 @@ mod kit;
 mod tool;
 
 mod crash;
+mod ends;
 mod trace;

@@ -168,12 +168,12 @@ fn place() -> PathBuf {
     if std::env::var_os("TMPDIR").is_none() && memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// A table of points: a row per scenario, a column per mode.
-pub fn table(report: &Report, modes: &[Mode]) -> String {
+/// A table of counts: a row per scenario, a column per mode.
+pub fn table(counts: &Hits, modes: &[Mode]) -> String {
     let mut rows = vec![std::iter::once("SCENARIO".to_owned()).chain(modes.iter().map(|m| m.name())).collect::<Vec<_>>()];
     let mut sums = vec![0; modes.len()];
     for scenario in &SCENARIOS {
-        let of = |mode: &Mode| report.points.get(&format!("{} | {}", scenario.name, mode.name())).copied().unwrap_or(0);
+        let of = |mode: &Mode| counts.get(&format!("{} | {}", scenario.name, mode.name())).copied().unwrap_or(0);
         let counts: Vec<u64> = modes.iter().map(of).collect();
         sums.iter_mut().zip(&counts).for_each(|(sum, n)| *sum += n);
         rows.push(std::iter::once(scenario.name.to_owned()).chain(counts.iter().map(u64::to_string)).collect());

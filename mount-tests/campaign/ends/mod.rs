@@ -1,0 +1,33 @@
+//! Resource ends: every call by which the scenarios of the crash points change a file, or open one, fails once, or fails from there on. The
+//! program says clearly why it failed, or succeeds and all is whole; a mount serves right bytes or errors, and goes on afterwards.
+
+use std::time::Instant;
+
+use crate::crash::mode::Mode;
+use crate::crash::seed;
+use crate::crash::workers::{campaign, is_worker, seeds, share, table, work};
+
+const MODES: [Mode; 5] = [
+    Mode::Errno(libc::ENOSPC),
+    Mode::Errno(libc::EDQUOT),
+    Mode::Errno(libc::EIO),
+    Mode::Errno(libc::EMFILE),
+    Mode::From(libc::ENOSPC),
+];
+
+#[test]
+fn every_call_fails() {
+    if is_worker("ends") {
+        return work(&MODES);
+    }
+    for seed in seed()..seed() + seeds() {
+        let begun = Instant::now();
+        let report = campaign("ends", "ends::every_call_fails", &MODES, seed);
+        println!("seed {seed}, every {}. call, {:.0?}", share(), begun.elapsed());
+        println!("{}", table(&report.points, &MODES));
+        println!("of these, the step succeeded all the same:\n{}", table(&report.successes, &MODES));
+        let failures = report.failures.join("\n");
+        assert!(report.failures.is_empty(), "{} calls were not survived:\n{failures}", report.failures.len());
+        assert!(report.points.values().sum::<u64>() > 0, "nothing was hit");
+    }
+}
