@@ -1,5 +1,6 @@
 //! What is done to one call of a run, or to all from one on.
 
+use crate::ends::limits::Limit;
 use crate::trace::{Act, Call, Watch};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +14,8 @@ pub enum Mode {
     Errno(i32),
     /// All calls from one on fail, until space is back.
     From(i32),
+    /// A limit for the whole run.
+    Under(Limit),
 }
 
 /// Calls by which nothing grows: the disk has room for them whenever it has none.
@@ -27,6 +30,7 @@ impl Mode {
             Self::Torn => "torn".to_owned(),
             Self::Errno(e) => errno(e).to_owned(),
             Self::From(e) => format!("{} from there on", errno(e)),
+            Self::Under(limit) => limit.name(),
         }
     }
 
@@ -37,7 +41,7 @@ impl Mode {
     /// Whether this can happen to the call.
     pub fn applies(self, call: &Call) -> bool {
         match self {
-            Self::Quiet => false,
+            Self::Quiet | Self::Under(_) => false,
             Self::Before | Self::After => true,
             Self::Torn => call.tearable,
             Self::Errno(e) | Self::From(e) => {
@@ -48,12 +52,21 @@ impl Mode {
 
     pub fn act(self) -> Act {
         match self {
-            Self::Quiet => Act::Go,
+            Self::Quiet | Self::Under(_) => Act::Go,
             Self::Before => Act::KillBefore,
             Self::After => Act::KillAfter,
             Self::Torn => Act::Torn,
             Self::Errno(e) | Self::From(e) => Act::Fail(e),
         }
+    }
+
+    /// Whether it lasts as long as the process.
+    pub fn lasts(self) -> bool {
+        matches!(self, Self::Under(limit) if !limit.is_disk())
+    }
+
+    pub fn starves(self) -> bool {
+        matches!(self, Self::Under(Limit::Memory(_)))
     }
 
     pub fn kills(self) -> bool {

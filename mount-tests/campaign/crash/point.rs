@@ -17,6 +17,7 @@ use super::reader::{self, Shared};
 use super::scenarios::{How, Scenario, Step, is_mounted, keep};
 use super::yard::{Truth, Yard, copy};
 use super::{check, helper};
+use crate::ends::limits::{Below, Disk};
 use crate::trace::{self, Act, Call, Ran};
 
 /// Longer than anything that a step does.
@@ -32,6 +33,8 @@ pub struct Visit {
     pub calls: Vec<(Class, bool)>,
     /// Whether the program said that it did what it was asked.
     pub success: bool,
+    /// Its error, with paths and numbers blanked.
+    pub words: Option<String>,
     pub verdict: Result<(), String>,
 }
 
@@ -39,6 +42,21 @@ pub struct Visit {
 pub struct Field<'a> {
     pub templates: &'a Path,
     pub work: PathBuf,
+}
+
+/// What is noted while a step runs.
+struct Notes<'a> {
+    hit: &'a RefCell<Option<Class>>,
+    calls: &'a RefCell<Vec<(Class, bool)>>,
+    words: &'a RefCell<Option<String>>,
+    filler: &'a Option<PathBuf>,
+}
+
+/// An error's last line, with what differs from run to run blanked.
+fn blanked(root: &Path, err: &str) -> String {
+    let line = err.lines().rfind(|l| l.starts_with("ckptfs: ")).unwrap_or_default();
+    let line = line.replace(root.to_str().unwrap(), "");
+    line.split(' ').map(|word| kind(Path::new("/none"), Path::new(word))).collect::<Vec<_>>().join(" ")
 }
 
 /// A mount by this process itself, for steps that need one.
@@ -65,22 +83,32 @@ fn heal(point: &Path) {
 impl Field<'_> {
     /// Visits a step's call `k`, counted from 1 among those that the mode can happen to.
     pub fn visit(&self, scenario: &Scenario, step: usize, mode: Mode, k: u64) -> Visit {
-        heal(&self.work.join("mnt"));
-        let _ = fs::remove_dir_all(&self.work);
+        let root = self.work.join("yard");
+        heal(&root.join("mnt"));
+        let _ = fs::remove_dir_all(&root);
+        let all = Disk::of(mode, &self.work, Below::Everything);
+        fs::create_dir_all(&self.work).unwrap();
         // A clone notes where it is: it is made in the place itself.
         let made = if scenario.mounted { 0 } else { step };
-        copy(&template(self.templates, scenario, made), &self.work);
-        let yard = Yard::at(&self.work, scenario.cache);
+        copy(&template(self.templates, scenario, made), &root);
+        let mut yard = Yard::at(&root, scenario.cache);
+        let own = Disk::of(mode, &self.work, Below::Cache);
+        if let Some(disk) = &own {
+            yard.cache = disk.take(&root, scenario.cache);
+        }
         let before = yard.truth();
         let hit = RefCell::new(None);
         let calls = RefCell::new(Vec::new());
         let success = Cell::new(false);
+        let words = RefCell::new(None);
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _beside = scenario.mounted.then(|| beside(&yard));
+            let disk = all.as_ref().or(own.as_ref());
             for step in scenario.steps.get(made..step).unwrap_or_default() {
                 again(&yard, step, false)?;
             }
-            let done = self.run(&yard, &scenario.steps[step], mode, k, &hit, &calls)?;
+            let filler = disk.map(Disk::fill);
+            let done = self.run(&yard, &scenario.steps[step], mode, k, &Notes { hit: &hit, calls: &calls, words: &words, filler: &filler })?;
             success.set(done);
             recover(&yard, scenario, step, done, &before)
         }));
@@ -88,7 +116,7 @@ impl Field<'_> {
             let text = panic.downcast_ref::<String>().cloned();
             Err(format!("panicked: {}", text.unwrap_or_else(|| "?".to_owned())))
         });
-        Visit { hit: hit.into_inner(), calls: calls.into_inner(), success: success.get(), verdict }
+        Visit { hit: hit.into_inner(), calls: calls.into_inner(), success: success.get(), words: words.into_inner(), verdict }
     }
 
     /// Whether the step did what it was asked.
@@ -98,10 +126,10 @@ impl Field<'_> {
         step: &Step,
         mode: Mode,
         k: u64,
-        hit: &RefCell<Option<Class>>,
-        calls: &RefCell<Vec<(Class, bool)>>,
+        notes: &Notes<'_>,
     ) -> Result<bool, String> {
-        let shared = Shared::default();
+        let Notes { hit, calls, words, filler } = notes;
+        let shared = Shared { filler: (*filler).clone(), ..Shared::default() };
         let mut at = 0;
         let mut decide = |call: &Call| {
             let class = || format!("{} {}", call.name, kind(&yard.root, &call.path));
@@ -125,6 +153,10 @@ impl Field<'_> {
             How::Helper => helper::command(yard, &args),
             How::Verb | How::Mount => yard.command(&args),
         };
+        if let Mode::Under(limit) = mode {
+            limit.set(&mut command);
+            *hit.borrow_mut() = Some("the whole run".to_owned());
+        }
         let roots = [yard.root.as_path()];
         let mut traced = || trace::run(&mut command, &roots, mode.watch(), PATIENCE, &mut decide);
         let ran = if step.how == How::Mount {
@@ -135,7 +167,7 @@ impl Field<'_> {
                 heal(&yard.path("mnt"));
                 let seen = reader.join().map_err(|_| "the reader panicked".to_owned())?;
                 // Of a dead daemon nothing can be read.
-                let unread = seen.unread.iter().filter(|_| !ran.killed);
+                let unread = seen.unread.iter().filter(|_| !ran.killed && !mode.lasts());
                 match seen.wrong.iter().chain(unread).next() {
                     Some(wrong) => Err(format!("{wrong}; the daemon said {}", ran.words())),
                     None if mode == Mode::Quiet && (seen.errors > 0 || seen.right == 0) => Err(format!("{seen:?}")),
@@ -145,7 +177,11 @@ impl Field<'_> {
         } else {
             traced()
         };
+        shared.heal();
         judge(&ran, mode)?;
+        if ran.code == Some(1) {
+            *words.borrow_mut() = Some(blanked(&yard.root, &ran.err));
+        }
         let done = !ran.killed && ran.code == Some(0);
         if done && step.keeps {
             keep(yard, &ran.out);
@@ -168,6 +204,8 @@ fn judge(ran: &Ran, mode: Mode) -> Result<(), String> {
     }
     match ran.code {
         _ if ran.killed => Ok(()),
+        // Without memory there is no other end: the allocator says so, and nothing is unwound.
+        None if mode.starves() && ran.err.contains("memory allocation of") => Ok(()),
         Some(0) => Ok(()),
         Some(1) if !mode.kills() => {
             // What was tried, on what, and why it failed.

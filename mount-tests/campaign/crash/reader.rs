@@ -1,7 +1,7 @@
 //! Somebody who reads a whole database through a mount whose daemon is traced: right bytes or an error, never wrong bytes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,17 @@ pub struct Shared {
     pub over: AtomicBool,
     /// Nothing fails any more.
     pub healed: AtomicBool,
+    /// The file that fills the disk until then.
+    pub filler: Option<PathBuf>,
+}
+
+impl Shared {
+    pub fn heal(&self) {
+        self.healed.store(true, SeqCst);
+        if let Some(filler) = &self.filler {
+            let _ = fs::remove_file(filler);
+        }
+    }
 }
 
 /// What reading came to.
@@ -55,7 +66,7 @@ pub fn read(yard: &Yard, shared: &Shared) -> Seen {
     for (tree, files) in trees.iter().rev() {
         pass(&point.join(tree), files, &mut seen);
     }
-    shared.healed.store(true, SeqCst);
+    shared.heal();
     if !shared.over.load(SeqCst) {
         let errors = seen.errors;
         for (tree, files) in &trees {

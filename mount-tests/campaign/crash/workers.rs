@@ -24,6 +24,8 @@ pub struct Report {
     pub hits: Hits,
     /// Runs that succeeded all the same, by `scenario | mode`.
     pub successes: Hits,
+    /// What programs said when they failed, and how often.
+    pub words: Hits,
     pub failures: Vec<String>,
 }
 
@@ -91,8 +93,9 @@ fn unit(
     let begun = Instant::now();
     let stride = all * share();
     // Another seed, other points.
-    let first = if mode == Mode::Quiet { 1 } else { one.unwrap_or(1 + own + all * (super::seed() % share())) };
-    if mode == Mode::Quiet && own > 0 || one.is_some() && own > 0 {
+    let whole = matches!(mode, Mode::Quiet | Mode::Under(_));
+    let first = if whole { 1 } else { one.unwrap_or(1 + own + all * (super::seed() % share())) };
+    if (whole || one.is_some()) && (mode.name().len() as u64 + step as u64) % all != own {
         return;
     }
     let mut k = first;
@@ -108,13 +111,16 @@ fn unit(
             let torn = if tearable { " (torn)" } else { "" };
             *report.calls.entry(format!("{place} | {class}{torn}")).or_default() += 1;
         }
+        if let Some(words) = visit.words {
+            *report.words.entry(format!("{}: {words}", mode.name())).or_default() += 1;
+        }
         let Some(class) = visit.hit else { break };
         count += 1;
         *report.hits.entry(format!("{place} | {} | {class}", mode.name())).or_default() += 1;
         let unit = format!("{} | {}", scenario.name, mode.name());
         *report.points.entry(unit.clone()).or_default() += 1;
         *report.successes.entry(unit).or_default() += u64::from(visit.success);
-        if one.is_some() {
+        if one.is_some() || whole {
             break;
         }
         k += stride;
@@ -152,6 +158,7 @@ pub fn campaign(part: &str, test: &str, modes: &[Mode], seed: u64) -> Report {
             (&mut sum.calls, report.calls),
             (&mut sum.hits, report.hits),
             (&mut sum.successes, report.successes),
+            (&mut sum.words, report.words),
         ] {
             for (key, n) in from {
                 *into.entry(key).or_default() += n;

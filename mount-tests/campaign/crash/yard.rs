@@ -128,7 +128,8 @@ pub fn copy(from: &Path, to: &Path) {
         } else if kind.is_symlink() {
             symlink(fs::read_link(&path).unwrap(), target).unwrap();
         } else if immutable(&path) {
-            fs::hard_link(&path, &target).unwrap();
+            // To another file system it is copied.
+            fs::hard_link(&path, &target).or_else(|_| fs::copy(&path, &target).map(drop)).unwrap();
         } else {
             fs::copy(&path, &target).unwrap();
         }
