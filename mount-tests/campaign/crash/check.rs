@@ -21,10 +21,15 @@ type Checked = Result<(), String>;
 
 /// Every completed checkpoint is whole, and is what was stored under its number; those that were completed before are among them. `dead`
 /// may be missing.
-pub fn whole(yard: &Yard, session: &Session, scenario: &Scenario, before: &Truth, dead: &[&str]) -> Result<Option<String>, String> {
+pub fn whole(
+    yard: &Yard,
+    session: &Session,
+    scenario: &Scenario,
+    before: &Truth,
+    dead: &[&str],
+) -> Result<Option<String>, String> {
     let options = Options { read: Some(Read::default()), repair: false };
-    let report =
-        verify(session, &Scope::default(), &options, &Silent).map_err(|e| format!("verify fails: {e:#}"))?;
+    let report = verify(session, &Scope::default(), &options, &Silent).map_err(|e| format!("verify fails: {e:#}"))?;
     // A dead clone's pin may dangle until the next sweep.
     let damage = |kind: FindingKind| kind.is_damage() && kind != FindingKind::DanglingPin;
     if let Some(finding) = report.findings.iter().find(|f| damage(f.kind)) {
@@ -40,9 +45,8 @@ pub fn whole(yard: &Yard, session: &Session, scenario: &Scenario, before: &Truth
         for checkpoint in listing.visible() {
             let name = format!("{job}/{}", checkpoint.number.get());
             let known = before.completed.get(&name).cloned();
-            let wanted = known.unwrap_or_else(|| {
-                scenario.makes.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
-            });
+            let wanted = known
+                .unwrap_or_else(|| scenario.makes.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect());
             let mut found = BTreeMap::new();
             for manifest in manifests(session, checkpoint).map_err(|e| format!("{name}: {e:#}"))? {
                 let (operator, subtask) = manifest.place.subtask.clone().unwrap();

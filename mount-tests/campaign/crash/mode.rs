@@ -44,9 +44,7 @@ impl Mode {
             Self::Quiet | Self::Under(_) => false,
             Self::Before | Self::After => true,
             Self::Torn => call.tearable,
-            Self::Errno(e) | Self::From(e) => {
-                !matches!(e, libc::ENOSPC | libc::EDQUOT) || !SHRINK.contains(&call.name)
-            }
+            Self::Errno(e) | Self::From(e) => !matches!(e, libc::ENOSPC | libc::EDQUOT) || !SHRINK.contains(&call.name),
         }
     }
 

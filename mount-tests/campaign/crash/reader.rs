@@ -69,9 +69,15 @@ pub fn read(yard: &Yard, shared: &Shared) -> Seen {
     shared.heal();
     if !shared.over.load(SeqCst) {
         let errors = seen.errors;
-        for (tree, files) in &trees {
-            if let Some(unread) = pass(&point.join(tree), files, &mut seen) {
-                seen.unread.push(unread);
+        // The one call that fails may come as late as in the second pass.
+        for _ in 0..2 {
+            seen.unread.clear();
+            for (tree, files) in &trees {
+                let unread = pass(&point.join(tree), files, &mut seen);
+                seen.unread.extend(unread);
+            }
+            if seen.unread.is_empty() {
+                break;
             }
         }
         seen.errors = errors;

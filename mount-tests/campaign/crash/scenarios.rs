@@ -29,6 +29,9 @@ pub struct Step {
     pub again: Option<fn(&Yard) -> Result<(), String>>,
 }
 
+/// A subtask, and the directory that it stores.
+pub type Made = (&'static str, &'static str);
+
 pub struct Scenario {
     pub name: &'static str,
     pub cache: &'static str,
@@ -36,7 +39,7 @@ pub struct Scenario {
     pub prepare: fn(&Yard, u64),
     pub steps: &'static [Step],
     /// Subtasks of every checkpoint that the steps make, and their directories.
-    pub makes: &'static [(&'static str, &'static str)],
+    pub makes: &'static [Made],
     /// Checkpoints of the truth that are dead at the end.
     pub ends: &'static [&'static str],
     /// The steps need a mount of the store, by another cache.

@@ -28,11 +28,13 @@ pub struct Yard {
     pub root: PathBuf,
     /// Name of the cache that the scenario works with.
     pub cache: String,
+    /// A store elsewhere, in the place of the directory `store`: its URL, and where its server is.
+    pub remote: Option<(String, String)>,
 }
 
 impl Yard {
     pub fn at(root: &Path, cache: &str) -> Self {
-        Self { root: root.to_owned(), cache: cache.to_owned() }
+        Self { root: root.to_owned(), cache: cache.to_owned(), remote: None }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -44,7 +46,7 @@ impl Yard {
     }
 
     pub fn store(&self) -> String {
-        format!("file://{}", self.text("store"))
+        self.remote.as_ref().map_or_else(|| format!("file://{}", self.text("store")), |(url, _)| url.clone())
     }
 
     /// The program, with this yard's store and cache.
@@ -58,7 +60,11 @@ impl Yard {
     pub fn surround(&self, command: &mut Command) {
         command.current_dir(&self.root).stdin(Stdio::null()).env("HOME", &self.root);
         command.env("CKPTFS_STORE", self.store()).env("CKPTFS_CACHE", self.path(&self.cache));
-        command.env_remove("CKPTFS_KEY_FILE").env_remove("RUST_LOG");
+        if let Some((_, server)) = &self.remote {
+            command.env("AWS_ENDPOINT_URL", server).env("AWS_ALLOW_HTTP", "true");
+            command.env("AWS_ACCESS_KEY_ID", "writer").env("AWS_SECRET_ACCESS_KEY", "writer-secret");
+        }
+        command.env_remove("CKPTFS_KEY_FILE").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
     }
 
     pub fn run(&self, args: &[String]) -> Said {

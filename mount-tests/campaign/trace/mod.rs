@@ -9,11 +9,10 @@ mod calls;
 mod sys;
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -31,8 +30,6 @@ pub enum Watch {
 /// A call that is about to be made.
 #[derive(Debug)]
 pub struct Call {
-    /// Its place in the run, from 1.
-    pub index: u64,
     pub name: &'static str,
     /// What it changes.
     pub path: PathBuf,
@@ -86,15 +83,25 @@ pub fn run(
     limit: Duration,
     decide: &mut dyn FnMut(&Call) -> Act,
 ) -> Ran {
-    assert!(cfg!(target_arch = "x86_64"), "the tracer knows the registers of x86_64 only");
-    let (mut out, mut err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-    command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+    // Not files: a limit of their sizes would hold for them as well.
+    let ((out, to_out), (err, to_err)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    command.stdout(to_out).stderr(to_err);
     let filter = sys::filter(watch);
     // SAFETY: the closure makes system calls only; what it points to was made before the fork.
     unsafe {
         command.pre_exec(move || sys::traced_from_here(&filter));
     }
     let root = command.spawn().unwrap().id() as i32;
+    // Ours go, so that the readers see an end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let listen = |mut from: std::io::PipeReader| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    };
+    let (out, err) = (listen(out), listen(err));
     let (over, rest) = mpsc::channel::<()>();
     let watchdog = std::thread::spawn(move || {
         let late = rest.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -103,18 +110,26 @@ pub fn run(
         }
         late
     });
-    let mut tracer = Tracer { root, roots, watch, calls: 0, killed: false, code: None, known: BTreeSet::new(), leaving: BTreeSet::new() };
+    let mut tracer = Tracer {
+        root,
+        roots,
+        watch,
+        calls: 0,
+        killed: false,
+        code: None,
+        known: BTreeSet::new(),
+        leaving: BTreeSet::new(),
+    };
     tracer.follow(decide);
     let _ = over.send(());
     let hung = watchdog.join().unwrap();
-    let text = |file: &mut fs::File| {
-        let mut bytes = Vec::new();
-        file.rewind().unwrap();
-        file.read_to_end(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let (out, err) = (text(&mut out), text(&mut err));
+    let (out, err) = (out.join().unwrap(), err.join().unwrap());
     Ran { code: tracer.code, hung, killed: tracer.killed, out, err, calls: tracer.calls }
+}
+
+/// Ends a process at once.
+pub fn kill(pid: i32) {
+    sys::kill(pid);
 }
 
 struct Tracer<'a> {
@@ -189,7 +204,7 @@ impl Tracer<'_> {
         let (Some(path), false) = (path, self.killed) else { return sys::go_on(tid, 0) };
         self.calls += 1;
         let length = traced.length(&mut regs).filter(|l| **l >= 2);
-        let call = Call { index: self.calls, name: traced.name, path, tearable: length.is_some() && self.watch == Watch::Changes };
+        let call = Call { name: traced.name, path, tearable: length.is_some() && self.watch == Watch::Changes };
         match decide(&call) {
             Act::Go => sys::go_on(tid, 0),
             Act::KillBefore => self.kill_all(),

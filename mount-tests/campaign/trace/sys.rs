@@ -89,9 +89,9 @@ pub(super) fn wait() -> Option<(i32, i32)> {
     }
 }
 
-fn ptrace(request: libc::c_uint, tid: i32, data: usize) {
+fn ptrace(request: libc::c_uint, tid: i32, data: i32) {
     // SAFETY: the request takes a number, not a pointer. A tracee that was killed meanwhile is no error.
-    unsafe { libc::ptrace(request, tid, 0_usize, data) };
+    unsafe { libc::ptrace(request, tid, 0_usize, i64::from(data)) };
 }
 
 pub(super) fn set_options(tid: i32) {
@@ -102,11 +102,11 @@ pub(super) fn set_options(tid: i32) {
         | libc::PTRACE_O_TRACEEXEC
         | libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_EXITKILL;
-    ptrace(libc::PTRACE_SETOPTIONS, tid, options as usize);
+    ptrace(libc::PTRACE_SETOPTIONS, tid, options);
 }
 
 pub(super) fn go_on(tid: i32, signal: i32) {
-    ptrace(libc::PTRACE_CONT, tid, signal as usize);
+    ptrace(libc::PTRACE_CONT, tid, signal);
 }
 
 pub(super) fn go_to_the_end_of_the_call(tid: i32) {
@@ -143,7 +143,8 @@ pub(super) fn text(tid: i32, at: u64) -> Option<Vec<u8>> {
         let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: piece.len() };
         // SAFETY: the local piece is ours and as long as it says; the other address space is the kernel's to check.
         let n = unsafe { libc::process_vm_readv(tid, &raw const local, 1, &raw const remote, 1, 0) };
-        let read = piece.get(..usize::try_from(n).ok()?)?;
+        let n = usize::try_from(n).ok()?;
+        let read = piece.get(..n)?;
         if let Some(end) = read.iter().position(|b| *b == 0) {
             found.extend_from_slice(&read[..end]);
             return Some(found);
