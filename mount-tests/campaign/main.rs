@@ -18,3 +18,15 @@ mod s3;
 mod tool;
 
 mod faults;
+#[cfg(target_arch = "x86_64")]
+mod crash;
+#[cfg(target_arch = "x86_64")]
+mod ends;
+#[cfg(target_arch = "x86_64")]
+mod trace;
+
+#[cfg(not(target_arch = "x86_64"))]
+#[test]
+fn crash_points_and_resource_ends_are_visited() {
+    panic!("the tracer knows the registers of x86_64 only: run these parts there");
+}

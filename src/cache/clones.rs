@@ -4,7 +4,7 @@
 use super::error::{CacheError, Result};
 use super::{Cache, Inner};
 use crate::format::clone::CloneMark;
-use crate::local::{Durability, FileLock, clone_mark};
+use crate::local::{Durability, FileKind, FileLock, clone_mark};
 use crate::types::Uid;
 
 fn file(nonce: Uid) -> String {
@@ -110,11 +110,32 @@ impl Cache {
         if self.inner.clones.stat(&name)?.is_none() {
             return Ok(false);
         }
-        let free = FileLock::try_exclusive(&self.inner.clones, &name)?.is_some();
-        if free {
+        let free = FileLock::try_exclusive(&self.inner.clones, &name)?;
+        if free.is_some() {
             self.inner.clones.remove(&name)?;
         }
-        Ok(!free)
+        Ok(free.is_none())
+    }
+
+    /// Removes the locks of makers that died before they noted anything: no note leads to them.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn forget_dead_makers(&self) -> Result<()> {
+        let dir = &self.inner.clones;
+        for entry in dir.list()? {
+            let nonce = entry.name.to_str().and_then(|n| n.strip_suffix(".lock")?.parse::<Uid>().ok());
+            let Some(nonce) = nonce.filter(|_| entry.kind == FileKind::File) else { continue };
+            if dir.stat(file(nonce))?.is_some() {
+                continue;
+            }
+            // Held until it is gone: a maker that comes meanwhile finds that it locked no name, and makes it anew.
+            let free = FileLock::try_exclusive(dir, &entry.name)?;
+            if free.is_some() && dir.stat(file(nonce))?.is_none() {
+                dir.remove(&entry.name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets a clone, once its pin is taken away.
@@ -169,6 +190,27 @@ mod tests {
         )
         .unwrap();
         assert_eq!(cache.clones().unwrap(), [a]);
+    }
+
+    #[test]
+    fn a_lock_of_a_maker_that_died_before_its_note_goes() {
+        let temp = tempfile::tempdir().unwrap();
+        let cache = Cache::open(&temp.path().join("c"), CacheOptions { create: true }).unwrap();
+        let clones = temp.path().join("c/clones");
+        let (noted, unnoted, made) = (mark(7), mark(8), mark(9));
+        drop(cache.note_clone(&noted).unwrap());
+        for dead in [&noted, &unnoted] {
+            std::fs::write(clones.join(lock_file(dead.nonce)), b"process 1").unwrap();
+        }
+        let making = cache.inner.lock(&cache.inner.clones, &lock_file(made.nonce)).unwrap();
+        std::fs::write(clones.join("x.lock"), b"").unwrap();
+        cache.forget_dead_makers().unwrap();
+        let there = |name: String| clones.join(name).exists();
+        assert!(!there(lock_file(unnoted.nonce)), "nothing leads to it");
+        assert!(there(lock_file(noted.nonce)) && there(lock_file(made.nonce)) && there("x.lock".to_owned()));
+        drop(making);
+        cache.forget_dead_makers().unwrap();
+        assert!(!there(lock_file(made.nonce)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::Kind;
 use crate::format::{FormatError, TaskManifest};
 use crate::local::LocalError;
+use crate::local::error::remedied;
 use crate::store::StoreError;
 use crate::types::{BlobName, Digest, Key};
 
@@ -59,7 +60,7 @@ pub enum CacheError {
         source: io::Error,
     },
     /// The cache's own directory failed.
-    #[error("cannot {what} in the cache {}: {source}", path.display())]
+    #[error("cannot {what} in the cache {}: {}", path.display(), remedied(.source))]
     Io {
         /// A verb phrase.
         what: String,

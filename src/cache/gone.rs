@@ -57,6 +57,7 @@ pub fn drop_gone(session: &Session) -> Result<Vec<CloneMark>> {
         // Last: until then it is found again.
         session.cache.forget_clone(mark.nonce)?;
     }
+    session.cache.forget_dead_makers()?;
     Ok(gone)
 }
 

@@ -63,7 +63,10 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
     let sub = |name: &str| sub_dir(&root, name, give_to).and_then(|d| check_sub(d, uid));
     let (files, partial, manifests, jobs) = (sub("files")?, sub("partial")?, sub("manifests")?, sub("jobs")?);
     let clones = sub("clones")?;
-    clean(&partial);
+    // All directories in which something is replaced or made without a name.
+    for dir in [&root, &partial, &clones] {
+        clean(dir);
+    }
     let limits = room::read_limits(&root).unwrap_or_else(|e| {
         log::warn!(
             "{}: its limits.json cannot be used ({e}): no limit but the disk's holds until --cache-size is given anew",
@@ -227,14 +230,14 @@ fn sub_dir(parent: &Dir, name: &str, give_to: Option<(u32, u32)>) -> Result<Dir>
 }
 
 /// Removes what dead writers left. Each of them is proved dead by its file's lock, which the kernel gave up.
-fn clean(partial: &Dir) {
-    let entries = match partial.list() {
+fn clean(dir: &Dir) {
+    let entries = match dir.list() {
         Ok(entries) => entries,
         Err(e) => return log::warn!("leftovers of dead writers stay: {e}"),
     };
     for entry in entries.iter().filter(|e| e.kind == FileKind::File) {
-        match partial.remove_staging(&entry.name) {
-            Ok(true) => log::info!("removed what a dead writer left: {}", partial.path().join(&entry.name).display()),
+        match dir.remove_staging(&entry.name) {
+            Ok(true) => log::info!("removed what a dead writer left: {}", dir.path().join(&entry.name).display()),
             Ok(false) => {}
             Err(e) => log::warn!("a leftover of a dead writer stays: {e}"),
         }

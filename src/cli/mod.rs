@@ -180,6 +180,9 @@ pub(crate) fn main() -> u8 {
         Err(e) => return exit::usage(&e),
     };
     log_to_stderr(args.verbose, args.quiet);
+    if let Err(e) = ckptfs::local::signal::too_long_files_fail() {
+        log::debug!("a limit of file sizes ends this process without a word: {e}");
+    }
     if let Err(e) = ckptfs::local::process::set_not_dumpable() {
         log::debug!("credentials may stand in a core dump: {e}");
     }

@@ -16,7 +16,7 @@ use crate::lifecycle::{
 };
 use crate::limits;
 use crate::types::Progress;
-use crate::types::{CheckpointNumber, Name, Uid, now_ms};
+use crate::types::{Beside, CheckpointNumber, Name, Uid, beside, now_ms};
 
 /// A snapshot of one directory as a whole checkpoint.
 #[derive(Debug, Clone)]
@@ -169,8 +169,8 @@ pub fn snapshot_scanned(
     }
     let (number, result) = std::thread::scope(|scope| {
         // A remote store stages nothing.
-        let ahead = session.store.answers_at_once().then(|| scope.spawn(|| Ahead::look(session, scanned)));
-        let ahead = || ahead.and_then(|a| a.join().ok()).unwrap_or_default();
+        let ahead = session.store.answers_at_once().then(|| beside(scope, || Ahead::look(session, scanned)));
+        let ahead = || ahead.map(Beside::join).unwrap_or_default();
         let origin = origin::of(session, &request.job, Some(scanned))?;
         let opened = open_from(session, &request.job, request.number, expected, (request.kind, false), origin)?;
         let number = opened.number;

@@ -25,7 +25,7 @@ use crate::limits;
 use crate::local::identity;
 use crate::store::{BlobSource, StagedBlob, StoreError};
 use crate::types::Progress;
-use crate::types::{BlobName, Digest, Hasher, Key, Uid};
+use crate::types::{BlobName, Digest, Hasher, Key, Uid, beside};
 
 /// Bytes that are read, hashed and written at once, as `cp` does: they stay in a core's own cache. With larger pieces the kernel
 /// takes larger runs of free memory, which a virtual machine may first have to get back from its host.
@@ -451,7 +451,8 @@ impl<'a> Transfer<'a> {
         share: Share<'s>,
     ) {
         let lane = self.lanes.take(1);
-        scope.spawn(move || {
+        // Where no thread can be made, the caller sends it itself.
+        beside(scope, move || {
             let sent = self
                 .cancel
                 .check()

@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Intent, Place, Role, TaskManifest};
 use crate::lifecycle::{Base, ack, driver};
 use crate::limits;
-use crate::types::{BlobName, CheckpointNumber, Digest, KeyGroupRange, Name, Progress, Uid};
+use crate::types::{BlobName, CheckpointNumber, Digest, KeyGroupRange, Name, Progress, Uid, beside};
 
 /// Whose snapshot it is.
 #[derive(Debug, Clone, Copy)]
@@ -82,9 +82,9 @@ pub(super) fn store_directory<'a>(
     };
     // The cache waits for its disk beside the store: the ack does not depend on it.
     std::thread::scope(|scope| {
-        let kept = scope.spawn(|| links.finish());
+        let kept = beside(scope, || links.finish());
         let acked = acknowledge(session, finished);
-        kept.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        kept.join()?;
         acked
     })
 }
@@ -148,9 +148,9 @@ pub fn upload_directory(
         let links = session.cache.batch();
         let transfer = Transfer::new(session, Some(&scan), &base, uid, &links, cancel, progress);
         let (contents, lost) = std::thread::scope(|scope| -> Result<_> {
-            let look = scope.spawn(|| base.look(&session.store));
+            let look = beside(scope, || base.look(&session.store));
             let contents = contents(scope, &scan, &base, (&transfer, Ahead::default), progress)?;
-            Ok((contents, look.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
+            Ok((contents, look.join()))
         })?;
         let counts = transfer.finish()?;
         links.finish()?;
@@ -278,12 +278,12 @@ fn store_files<'a>(
     let transfer = Transfer::new(session, Some(scan), base, uid, links, &cancel, progress);
     // The bundle is packed and sent while the last blobs are on their way.
     let stored = std::thread::scope(|scope| -> Result<_> {
-        let look = scope.spawn(|| base.look(&session.store));
+        let look = beside(scope, || base.look(&session.store));
         let contents = contents(scope, scan, base, (&transfer, || ahead()), progress)?;
         let reused = reused_bytes(scan, base, &contents);
         progress.phase("bundle");
         let packed = pack::pack(session, &inputs(Some(scan), &[]), base, contents, Sparse::Repack)?;
-        let lost = look.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let lost = look.join();
         if !lost.is_empty() {
             return Ok(Err(Lost(lost)));
         }

@@ -18,6 +18,7 @@ use super::notify::{self, ToTell};
 use super::passthrough::Modes;
 use super::pool::Pool;
 use crate::error::{Error, Kind, Result};
+use crate::local::error::remedied;
 use crate::local::mount::{self as local_mount, MountOptions};
 use crate::local::signal::Termination;
 use crate::local::watch::Watcher;
@@ -287,7 +288,11 @@ impl Mounted {
     /// # Errors
     /// As [`Mounted::wait`], or when signals cannot be caught.
     pub fn wait_or_signal(&self) -> Result<()> {
-        let failed = |e| Error::with_source(Kind::Other, "cannot catch signals", e);
+        let failed = |e| {
+            let point = self.point().display();
+            let why = format!("cannot catch signals for the mount {point}: {}", remedied(&e));
+            Error::with_source(Kind::Other, why, e)
+        };
         let mut signals = Termination::catch().map_err(failed)?;
         let shared = self.0.0.clone();
         thread::Builder::new()

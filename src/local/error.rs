@@ -27,22 +27,32 @@ fn remedy_text(remedy: Option<&str>) -> String {
     remedy.map(|r| format!(" ({r})")).unwrap_or_default()
 }
 
+/// What to do about an error of the kernel's, where that does not depend on what was tried.
+fn remedy_of(source: &io::Error) -> Option<&'static str> {
+    match source.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space or raise the quota"),
+        Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files: ulimit -n"),
+        Some(libc::EFBIG) => Some("raise the limit of file sizes: ulimit -f"),
+        Some(libc::EIO) => Some("the disk, or what it is reached by, fails: look into the kernel's log (dmesg)"),
+        Some(libc::ENOTDIR) => Some("name a directory"),
+        Some(libc::EACCES | libc::EPERM) => Some("look at its owner and mode, or run as the user that it belongs to"),
+        Some(libc::EROFS) => Some("the file system is mounted read-only"),
+        Some(libc::ELOOP) => Some("it is or passes a symbolic link, which is not followed here"),
+        Some(libc::EXDEV) => Some("it would leave its directory or file system"),
+        Some(libc::ENOTCONN) => Some("a FUSE daemon died: unmount it with ckptfs umount"),
+        _ => None,
+    }
+}
+
+/// An error of the kernel's with what to do about it.
+pub(crate) fn remedied(source: &io::Error) -> String {
+    format!("{source}{}", remedy_text(remedy_of(source)))
+}
+
 impl LocalError {
     /// An operation on a path failed. `what` is a verb phrase: "open", "link a file into".
     pub(crate) fn new(what: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
-        let remedy = match source.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space or raise the quota"),
-            Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files: ulimit -n"),
-            Some(libc::ENOTDIR) => Some("name a directory"),
-            Some(libc::EACCES | libc::EPERM) => {
-                Some("look at its owner and mode, or run as the user that it belongs to")
-            }
-            Some(libc::EROFS) => Some("the file system is mounted read-only"),
-            Some(libc::ELOOP) => Some("it is or passes a symbolic link, which is not followed here"),
-            Some(libc::EXDEV) => Some("it would leave its directory or file system"),
-            Some(libc::ENOTCONN) => Some("a FUSE daemon died: unmount it with ckptfs umount"),
-            _ => None,
-        };
+        let remedy = remedy_of(&source);
         Self { what, path: path.as_ref().to_owned(), source, remedy: remedy.map(str::to_owned), kind: None }
     }
 
@@ -124,7 +134,9 @@ impl LocalError {
             Some(libc::ENOENT | libc::ENOTDIR) => Kind::NotFound,
             Some(libc::EEXIST | libc::ENOTEMPTY | libc::EBUSY) => Kind::Conflict,
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::Permission,
-            Some(libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Kind::Resources,
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                Kind::Resources
+            }
             Some(libc::EINVAL | libc::ENAMETOOLONG | libc::ELOOP | libc::EISDIR) => Kind::Invalid,
             Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV) => Kind::Unsupported,
             Some(libc::ENOTCONN | libc::ETIMEDOUT) => Kind::Unavailable,
@@ -136,5 +148,28 @@ impl LocalError {
 impl From<LocalError> for crate::error::Error {
     fn from(e: LocalError) -> Self {
         Self::with_source(e.kind(), e.to_string(), e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_of_a_resource_is_told_with_what_to_do() {
+        for (errno, remedy) in [
+            (libc::ENOSPC, "free some space"),
+            (libc::EDQUOT, "raise the quota"),
+            (libc::EMFILE, "ulimit -n"),
+            (libc::EFBIG, "ulimit -f"),
+            (libc::EIO, "dmesg"),
+        ] {
+            let source = || io::Error::from_raw_os_error(errno);
+            let told = LocalError::new("write", "/x", source()).to_string();
+            assert!(told.starts_with("cannot write /x: ") && told.contains(remedy), "{told}");
+            assert!(remedied(&source()).ends_with(')') && remedied(&source()).contains(remedy));
+        }
+        assert_eq!(LocalError::new("write", "/x", io::Error::from_raw_os_error(libc::EFBIG)).kind(), Kind::Resources);
+        assert_eq!(remedied(&io::Error::other("no")), "no");
     }
 }

@@ -6,7 +6,7 @@
 
 pub mod clone_mark;
 pub mod dir;
-mod error;
+pub(crate) mod error;
 pub mod holes;
 pub mod identity;
 pub mod lease;

@@ -20,6 +20,20 @@ extern "C" fn note(_: libc::c_int) {
     }
 }
 
+/// A file that would grow beyond the limit of file sizes fails with EFBIG, which can be told with what it was: the signal would end the
+/// process without a word, and a mount with it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn too_long_files_fail() -> io::Result<()> {
+    // SAFETY: `sigaction` is numbers, a set and a pointer, for which zero is a valid value; nothing is called.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_IGN;
+        sys::check(libc::sigaction(libc::SIGXFSZ, std::ptr::from_ref(&action), std::ptr::null_mut())).map(drop)
+    }
+}
+
 /// The wish that this process ends.
 #[derive(Debug)]
 pub struct Termination(File);
@@ -56,5 +70,30 @@ impl Termination {
     /// When the pipe breaks.
     pub fn wait(&mut self) -> io::Result<()> {
         self.0.read_exact(&mut [0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// In a process of its own: a limit cannot be taken back.
+    #[test]
+    fn a_file_that_may_not_grow_is_an_error_and_no_end() {
+        const CHILD: &str = "CKPTFS_TEST_FILE_LIMIT";
+        if std::env::var_os(CHILD).is_some() {
+            super::too_long_files_fail().unwrap();
+            let limit = libc::rlimit { rlim_cur: 10, rlim_max: 10 };
+            // SAFETY: the limit is a live `rlimit`.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+            let file = tempfile::tempfile().unwrap();
+            let error = std::io::Write::write_all(&mut &file, &[7; 100]).unwrap_err();
+            std::process::exit(if error.raw_os_error() == Some(libc::EFBIG) { 42 } else { 1 });
+        }
+        let name = "local::signal::tests::a_file_that_may_not_grow_is_an_error_and_no_end";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let ended = command.args([name, "--exact"]).env(CHILD, "1").output().unwrap().status;
+        assert_eq!((ended.code(), ended.signal()), (Some(42), None));
     }
 }

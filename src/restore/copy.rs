@@ -12,7 +12,7 @@ use crate::cache::{Session, gone};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
-use crate::local::{self, dir::Dir};
+use crate::local::{self, LocalError, dir::Dir};
 use crate::types::Progress;
 use crate::types::{Hasher, Key, Uid};
 
@@ -96,9 +96,7 @@ pub(super) fn fill(session: &Session, staging: &Dir, layout: &Layout, progress: 
 }
 
 fn disk(path: &Path, e: std::io::Error) -> Error {
-    let full = matches!(e.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
-    let kind = if full { Kind::Resources } else { Kind::Other };
-    Error::with_source(kind, format!("cannot write {}: {e}", path.display()), e)
+    LocalError::new("write", path, e).into()
 }
 
 /// Writes a file from the cache's copy or straight from the store, and compares its digest.
@@ -136,7 +134,11 @@ pub(super) fn write_verified(
                 hasher.update(bytes);
                 let written = out.write_all_at(bytes, at);
                 at += bytes.len() as u64;
-                written.inspect_err(|e| failed = Some(std::io::Error::from(e.kind())))
+                // With its number, by which the remedy is found.
+                let same = |e: &std::io::Error| {
+                    e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error)
+                };
+                written.inspect_err(|e| failed = Some(same(e)))
             });
             if let Some(e) = failed {
                 return Err(disk(path, e));

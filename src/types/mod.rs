@@ -19,7 +19,7 @@ pub use key::{Key, KeyParts, Prefix, RecordKind};
 pub use key_group::{KeyGroupRange, default_max_parallelism, key_group_of};
 pub use name::{Name, NameError};
 pub use number::{CheckpointNumber, Epoch};
-pub use parallel::parallel;
+pub use parallel::{Beside, beside, parallel};
 pub use progress::{Progress, Silent};
 pub use signing::{KeyRing, KeyRingError, Signature};
 pub use time::{Utc, now_ms};

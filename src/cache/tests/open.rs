@@ -186,20 +186,23 @@ fn root_serves_anothers_cache_and_gives_away_all_that_it_makes() {
 fn leftovers_of_dead_writers_go_and_those_of_living_ones_stay() {
     let dir = temp();
     let cache = cache_in(dir.path());
-    let partial = cache.path().join("partial");
-    let dead = partial.join(format!(".tmp-{}", Uid::random().unwrap()));
-    let alive = partial.join(format!(".tmp-{}", Uid::random().unwrap()));
-    for path in [&dead, &alive] {
-        fs::write(path, "half of it").unwrap();
+    // Wherever something is made under a staging name.
+    for place in ["partial", "clones", "."] {
+        let place = cache.path().join(place);
+        let dead = place.join(format!(".tmp-{}", Uid::random().unwrap()));
+        let alive = place.join(format!(".tmp-{}", Uid::random().unwrap()));
+        for path in [&dead, &alive] {
+            fs::write(path, "half of it").unwrap();
+        }
+        // The lock of another open file of the inode is as good as another process's.
+        let held = File::open(&alive).unwrap();
+        held.lock().unwrap();
+        let again = Cache::open(cache.path(), OPEN).unwrap();
+        assert!(!dead.exists() && alive.exists(), "{}", place.display());
+        drop(held);
+        Cache::open(again.path(), OPEN).unwrap();
+        assert!(!alive.exists());
     }
-    // The lock of another open file of the inode is as good as another process's.
-    let held = File::open(&alive).unwrap();
-    held.lock().unwrap();
-    let again = Cache::open(cache.path(), OPEN).unwrap();
-    assert!(!dead.exists() && alive.exists());
-    drop(held);
-    Cache::open(again.path(), OPEN).unwrap();
-    assert!(!alive.exists());
 }
 
 #[test]
