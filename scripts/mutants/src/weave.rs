@@ -29,7 +29,7 @@ enum Form {
     Equal { inner: Range<usize>, number: u32 },
     Reckon { left: Range<usize>, operator: String, right: Range<usize>, others: Vec<(u32, String)> },
     Assign { left: Range<usize>, operator: String, right: Range<usize>, others: Vec<(u32, String)> },
-    Negate { inner: Range<usize>, number: u32 },
+    Unary { sign: String, inner: Range<usize>, number: u32 },
     Guard { guard: Option<Range<usize>>, gone: Option<u32>, always: Option<u32>, never: Option<u32> },
     Fields(Vec<(u32, Range<usize>)>),
 }
@@ -101,12 +101,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_unary(&mut self, node: &'ast syn::ExprUnary) {
         let span = bytes(node.span());
         if let Some((number, _)) = self.take("UnaryOperator", span.start).first() {
-            let inner = bytes(node.expr.span());
-            if matches!(node.op, syn::UnOp::Not(_)) {
-                self.add(span.clone(), Form::Equal { inner: span, number: *number });
-            } else {
-                self.add(span, Form::Negate { inner, number: *number });
-            }
+            let sign = &self.source[span.start..span.start + 1];
+            self.add(span, Form::Unary { sign: sign.to_owned(), inner: bytes(node.expr.span()), number: *number });
         }
         visit::visit_expr_unary(self, node);
     }
@@ -330,10 +326,10 @@ impl Writer<'_> {
                 self.render(right.clone(), next);
                 self.text.push_str(" } })");
             }
-            Form::Negate { inner, number } => {
+            Form::Unary { sign, inner, number } => {
                 self.text.push_str("(match ");
                 self.render(inner.clone(), next);
-                let _ = write!(self.text, " {{ value => if {} {{ value }} else {{ -value }} }})", on(*number));
+                let _ = write!(self.text, " {{ value => if {} {{ value }} else {{ {sign}value }} }})", on(*number));
                 self.marked(*number, begun);
             }
             Form::Guard { guard, gone, always, never } => {
