@@ -104,7 +104,7 @@ impl Evidence<'_> {
             .arg(&self.programs[program])
             .args(["--exact", "--test-threads=1"])
             .args(names)
-            .env("CKPTFS_MUTANT", mutant)
+            .env("MUTANT_CKPTFS", mutant)
             .env("TMPDIR", &self.scratch)
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
             .env("RUST_BACKTRACE", "0")

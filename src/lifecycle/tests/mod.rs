@@ -1,5 +1,6 @@
 //! The protocol, step by step, on a store in memory.
 
+mod edges;
 mod sweep;
 
 use bytes::Bytes;
