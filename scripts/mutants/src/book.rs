@@ -22,9 +22,11 @@ pub fn words(verdict: &Verdict) -> (String, String) {
 
 pub fn read(path: &Path) -> Verdicts {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let fields = text.lines().filter_map(|line| line.split_once('\t').map(|(name, rest)| (name, rest)));
+    let fields = text.lines().filter_map(|line| line.split_once('\t'));
     fields
-        .filter_map(|(name, rest)| rest.split_once('\t').map(|(what, by)| (name.to_owned(), (what.to_owned(), by.to_owned()))))
+        .filter_map(|(name, rest)| {
+            rest.split_once('\t').map(|(what, by)| (name.to_owned(), (what.to_owned(), by.to_owned())))
+        })
         .collect()
 }
 

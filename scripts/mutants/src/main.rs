@@ -71,7 +71,9 @@ fn main() {
             .iter()
             .filter(mine)
             .filter(|mutant| !built.unviable.contains(&mutant.number) && !built.alone.contains(&mutant.number))
-            .filter(|mutant| verdicts.get(&mutant.name).is_none_or(|(what, _)| what == "survived" || what == "unreached"))
+            .filter(|mutant| {
+                verdicts.get(&mutant.name).is_none_or(|(what, _)| what == "survived" || what == "unreached")
+            })
             .collect();
         for (index, mutant) in left.iter().enumerate() {
             let verdict = evidence.judge(mutant.number, program, &near(&mutant.file));

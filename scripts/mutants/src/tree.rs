@@ -141,7 +141,11 @@ fn blame(message: &Value, marks: &Marks, built: &mut Built) -> bool {
         for (_, number) in marks.iter().filter(|(range, _)| range == innermost) {
             found = true;
             // A switch cannot stand in a constant; the mutant can.
-            if code == "E0015" { built.alone.insert(*number) } else { built.unviable.insert(*number) };
+            if code == "E0015" {
+                built.alone.insert(*number)
+            } else {
+                built.unviable.insert(*number)
+            };
         }
     }
     if !found {

@@ -24,13 +24,45 @@ enum Form {
     Instead(String),
     /// Before a function's statements.
     Return(Vec<(u32, String)>),
-    Compare { left: Range<usize>, operator: String, right: Range<usize>, others: Vec<(u32, String)> },
-    Lazy { left: Range<usize>, and: bool, right: Range<usize>, number: u32 },
-    Equal { inner: Range<usize>, number: u32 },
-    Reckon { left: Range<usize>, operator: String, right: Range<usize>, others: Vec<(u32, String)> },
-    Assign { left: Range<usize>, operator: String, right: Range<usize>, others: Vec<(u32, String)> },
-    Unary { sign: String, inner: Range<usize>, number: u32 },
-    Guard { guard: Option<Range<usize>>, gone: Option<u32>, always: Option<u32>, never: Option<u32> },
+    Compare {
+        left: Range<usize>,
+        operator: String,
+        right: Range<usize>,
+        others: Vec<(u32, String)>,
+    },
+    Lazy {
+        left: Range<usize>,
+        and: bool,
+        right: Range<usize>,
+        number: u32,
+    },
+    Equal {
+        inner: Range<usize>,
+        number: u32,
+    },
+    Reckon {
+        left: Range<usize>,
+        operator: String,
+        right: Range<usize>,
+        others: Vec<(u32, String)>,
+    },
+    Assign {
+        left: Range<usize>,
+        operator: String,
+        right: Range<usize>,
+        others: Vec<(u32, String)>,
+    },
+    Unary {
+        sign: String,
+        inner: Range<usize>,
+        number: u32,
+    },
+    Guard {
+        guard: Option<Range<usize>>,
+        gone: Option<u32>,
+        always: Option<u32>,
+        never: Option<u32>,
+    },
     Fields(Vec<(u32, Range<usize>)>),
 }
 
@@ -142,12 +174,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             let (name, kind, value) = (node.ident.span(), node.ty.span(), call.span());
             let text = |span: Span| &self.source[bytes(span)];
             let lazy = "std::sync::LazyLock";
-            let static_ = format!(
-                "static {}: {lazy}<{}> = {lazy}::new(|| {});",
-                text(name),
-                text(kind),
-                text(value)
-            );
+            let static_ = format!("static {}: {lazy}<{}> = {lazy}::new(|| {});", text(name), text(kind), text(value));
             if let syn::Expr::Path(path) = &*call.func
                 && path.path.get_ident().is_some_and(|name| self.constant.contains(&name.to_string()))
             {
@@ -159,6 +186,22 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_fn(&mut self, node: &'ast syn::ItemFn) {
+        let feature = |attribute: &syn::Attribute| {
+            attribute.path().is_ident("cfg") && self.source[bytes(attribute.span())].contains("feature")
+        };
+        if node.attrs.iter().any(feature) {
+            // It is not built without the feature.
+            let span = bytes(node.block.span());
+            self.at.retain(|(_, start), of| {
+                let there = span.contains(start);
+                if there {
+                    self.unviable.extend(of.iter().map(|mutant| mutant.number));
+                    self.used.extend(of.iter().map(|mutant| mutant.number));
+                }
+                !there
+            });
+            return;
+        }
         if let Some(constant) = &node.sig.constness
             && self.constant.contains(&node.sig.ident.to_string())
         {
@@ -200,7 +243,14 @@ pub fn weave(source: &str, mutants: &[&Mutant]) -> Woven {
         at.entry((&mutant.genre, mutant.start)).or_default().push(mutant);
     }
     let file = syn::parse_file(source).expect("source that compiles");
-    let mut finder = Finder { source, at, rewrites: Vec::new(), unviable: Vec::new(), used: BTreeSet::new(), constant: BTreeSet::new() };
+    let mut finder = Finder {
+        source,
+        at,
+        rewrites: Vec::new(),
+        unviable: Vec::new(),
+        used: BTreeSet::new(),
+        constant: BTreeSet::new(),
+    };
     for item in &file.items {
         if let syn::Item::Fn(function) = item
             && function.sig.constness.is_some()

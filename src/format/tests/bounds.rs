@@ -238,7 +238,20 @@ fn paths_are_bounded_and_say_whose_they_are() {
     ] {
         assert_eq!(parse(good).unwrap().as_str(), good);
     }
-    for bad in ["raw-keyed/1234567890", "raw-keyed/", "raw-keyed/1a", "db-0/x", "db-01/x", "db-/x", "db-x/x", "dbx/x"] {
+    for bad in [
+        "raw-keyed/1234567890",
+        "raw-keyed/",
+        "raw-keyed/1a",
+        "db-0/x",
+        "db-01/x",
+        "db-/x",
+        "db-x/x",
+        "dbx/x",
+        "operator/s/x",
+        "operator/s/00",
+        "operator/latest/0",
+        "operator/../0",
+    ] {
         assert!(parse(bad).is_err(), "{bad}");
     }
     let of = |path: &str| {
@@ -300,4 +313,36 @@ fn objects_are_as_large_as_may_be_and_no_larger() {
     let mark = |n: usize| CloneMark::decode(&vec![b' '; n]).unwrap_err();
     assert!(!mark(limits::CLONE_MARK_LEN).contains("more than"));
     assert!(mark(limits::CLONE_MARK_LEN + 1).contains("more than"));
+}
+
+#[test]
+fn a_refusal_says_why_and_not_too_much() {
+    let why = |bytes: &[u8]| match decode::<TaskManifest>(bytes) {
+        Err(FormatError::Refused { why, .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(&crate::format::refusal("nobody signed it")), "nobody signed it");
+    assert_eq!(why(&crate::format::refusal(&"\u{e9}".repeat(5000))), "\u{e9}".repeat(1000));
+}
+
+#[test]
+fn signatures_leave_room_for_the_reader() {
+    use crate::format::signature::{sign, verify};
+    let ring = crate::types::KeyRing::parse("0123456789abcdef".repeat(4).as_bytes()).unwrap();
+    let key = Key::outcome(&Name::encode("app"), number(7));
+    let object = |head: usize, body: usize| format!("{{\"{}\":1}}\n{}", text(head - 6), text(body)).into_bytes();
+    // A field of a signature: its name, 64 digits of hex, quotes, comma and colon.
+    let signed = |head: usize, body: usize| sign(&object(head, body), &ring, uid(1), &key);
+    let grows = signed(100, 10).unwrap().len() - object(100, 10).len();
+    let longest = limits::HEADER_LEN - grows - 2;
+    let fits = (0..8).rev().map(|more| longest + more).find(|head| signed(*head, 10).is_ok()).unwrap();
+    // A reader looks for the line feed in this many bytes; one is left over.
+    assert_eq!(fits + grows, limits::HEADER_LEN - 2);
+    verify(&signed(fits, 10).unwrap(), &ring, uid(1), &key).unwrap();
+    assert!(signed(fits + 1, 10).unwrap_err().to_string().contains("too large"));
+    let body = int(limits::METADATA_LEN) - signed(100, 0).unwrap().len();
+    let largest = signed(100, body).unwrap();
+    assert_eq!(largest.len(), int(limits::METADATA_LEN));
+    verify(&largest, &ring, uid(1), &key).unwrap();
+    assert!(signed(100, body + 1).unwrap_err().to_string().contains("too large"));
 }

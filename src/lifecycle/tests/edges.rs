@@ -101,6 +101,11 @@ fn an_unsigned_record_is_a_bad_one_and_no_other_failure_is() {
     completed(&over(&memory, None), b"one");
     let outcome = keyed.get(&Key::outcome(&job(), n(1)), 1 << 20).unwrap_err();
     assert!(LifecycleError::from(outcome).is_bad_record());
+    // To a machine it is a damaged record, and not a failure of the store.
+    let told = perform(&keyed, &(), Request::Get(Key::outcome(&job(), n(1)))).unwrap();
+    let Reply::Got(Some(bytes)) = told else { panic!("{told:?}") };
+    let refused = crate::format::decode::<crate::format::Outcome>(&bytes).unwrap_err();
+    assert!(matches!(refused, crate::format::FormatError::Refused { .. }), "{refused}");
     assert!(!LifecycleError::Confused.is_bad_record());
     assert!(!LifecycleError::NoSuchCheckpoint { job: job(), number: n(1) }.is_bad_record());
 }
@@ -254,4 +259,88 @@ fn a_take_over_leaves_its_own_epochs_checkpoints_open() {
     let own = own.into_inner().unwrap();
     ack(&store, &own, &[]).unwrap();
     complete(&store, own.number).unwrap();
+}
+
+#[test]
+fn an_ack_with_more_or_fewer_files_is_another_one() {
+    let store = Memory::store();
+    let opened = open(&store, WRITER);
+    let (a, b) = (upload(&store, opened.intent.place.uid, b"aa"), upload(&store, opened.intent.place.uid, b"bb"));
+    ack(&store, &opened, &[(a, 2)]).unwrap();
+    for other in [&[(a, 2), (b, 2)][..], &[], &[(b, 2)]] {
+        assert!(matches!(ack(&store, &opened, other), Err(LifecycleError::OtherAck { .. })), "{other:?}");
+    }
+    ack(&store, &opened, &[(a, 2)]).unwrap();
+}
+
+#[test]
+fn what_is_deleted_is_not_there() {
+    let store = Memory::store();
+    let (first, _) = completed(&store, b"one");
+    let key = Key::outcome(&job(), first);
+    assert!(matches!(perform(&store, &(), Request::Delete(key.clone())), Ok(Reply::Deleted)));
+    assert_eq!(store.get(&key, 1 << 20).unwrap(), None);
+}
+
+/// Completes, and counts the task manifests of other numbers that it read.
+fn base_tasks_read(store: &Store, number: CheckpointNumber) -> usize {
+    let mut machine = super::super::complete::Complete::new(job(), number, 0);
+    let (mut replies, mut read) = (Vec::new(), 0);
+    loop {
+        match machine.step(std::mem::take(&mut replies)) {
+            Step::Done(result) => {
+                assert!(result.unwrap().now);
+                return read;
+            }
+            Step::Ask(requests) => {
+                read += requests.iter().filter(|r| matches!(r, Request::Get(k) if of_another(k, number))).count();
+                replies.extend(requests.into_iter().map(|request| perform(store, &(), request).unwrap()));
+            }
+        }
+    }
+}
+
+fn of_another(key: &Key, number: CheckpointNumber) -> bool {
+    matches!(key.parts(), crate::types::KeyParts::Task(_, n, ..) if *n != number)
+}
+
+#[test]
+fn bases_are_read_no_further_than_they_must_vouch() {
+    let store = Memory::store();
+    // The base has many subtasks in front of the one that the next checkpoint has, too.
+    let (many, one) = (Name::encode("a"), Name::encode("db"));
+    let parallelism = 2 * u32::try_from(limits::PARALLEL_REQUESTS).unwrap();
+    let expected = vec![
+        ExpectedOperator { operator: many.clone(), parallelism },
+        ExpectedOperator { operator: one.clone(), parallelism: 1 },
+    ];
+    let opened = run(&store, Open::new(OpenPlan { expected, ..plan(WRITER) })).unwrap();
+    let shared = upload(&store, opened.intent.place.uid, b"shared");
+    let of = |subtask: (Name, u32), blobs: &[(BlobName, u64)]| {
+        let mut task = manifest(&opened, blobs);
+        task.place.subtask = Some(subtask);
+        run(&store, Ack::new(task).unwrap()).unwrap();
+    };
+    for i in 0..parallelism {
+        of((many.clone(), i), &[]);
+    }
+    of((one, 0), &[(shared, 6)]);
+    complete(&store, opened.number).unwrap();
+    // Nothing of a base is named.
+    let own = open(&store, WRITER);
+    let blob = upload(&store, own.intent.place.uid, b"own");
+    ack(&store, &own, &[(blob, 3)]).unwrap();
+    assert_eq!(base_tasks_read(&store, own.number), 0);
+    // Its own subtask's blob: one batch, with that subtask in it.
+    let base = BaseRef { job: job(), number: opened.number, uid: opened.intent.place.uid };
+    let next = run(&store, Open::new(OpenPlan { restored_from: Some(base), ..plan(WRITER) })).unwrap();
+    ack(&store, &next, &[(shared, 6)]).unwrap();
+    assert_eq!(base_tasks_read(&store, next.number), limits::PARALLEL_REQUESTS);
+    // An aborted attempt's uploads are looked for by their names.
+    let dead = open(&store, WRITER);
+    let uploaded = upload(&store, dead.intent.place.uid, b"uploaded by the dead");
+    let adopts = open(&store, WRITER);
+    assert_eq!(adopts.aborted, [dead.number]);
+    ack(&store, &adopts, &[(uploaded, 20)]).unwrap();
+    assert_eq!(base_tasks_read(&store, adopts.number), 0);
 }
