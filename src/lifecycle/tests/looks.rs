@@ -8,6 +8,7 @@ use crate::lifecycle::driver::Companion;
 use crate::lifecycle::expire::Expire;
 use crate::lifecycle::machine::Reply;
 use crate::lifecycle::pin::{Pin, PinRef, Unpin};
+use crate::lifecycle::survey::Survey;
 use crate::lifecycle::sweep::{Execute, Plan, SweepOptions, SweepPlan, Swept};
 use crate::limits;
 
@@ -209,4 +210,44 @@ fn a_machine_that_is_told_something_else_is_confused() {
     let mut unpin = Unpin::new(vec![PinRef { job: job(), number: n(1), holder: OTHER, nonce: WRITER }]);
     assert!(matches!(unpin.step(Vec::new()), Step::Ask(asked) if asked.len() == 1));
     assert!(matches!(unpin.step(vec![Reply::Listed(Vec::new())]), Step::Done(Err(LifecycleError::Confused))));
+}
+
+#[test]
+fn every_floor_counts_and_not_only_the_highest() {
+    let mut survey = Survey::default();
+    let floor = |number: u64, survivors: &[u64]| {
+        let place = Place::new(Role::Floor, &job(), number, WRITER);
+        let record = FloorRecord { place, survivors: survivors.iter().copied().map(n).collect(), uids: Vec::new() };
+        Reply::Got(Some(encode(&record).unwrap().into()))
+    };
+    let keys = [3, 7].map(|f| Key::floor(&job(), n(f)));
+    survey.floors.take_list(&keys);
+    survey.floors.take(&job(), vec![floor(3, &[1]), floor(7, &[1, 2, 4, 5, 6])]).unwrap();
+    assert_eq!(survey.floors.alive_below_highest(), [1, 4, 5, 6].map(n).into());
+    survey.intents = [1, 2, 3, 4, 5, 6, 8].map(n).into();
+    (survey.outcomes, survey.expired) = ([4, 6].map(n).into(), [5, 6].map(n).into());
+    assert_eq!(survey.undecided().collect::<Vec<_>>(), [1, 8].map(n));
+    assert_eq!(survey.decided().collect::<Vec<_>>(), [4].map(n));
+    assert_eq!(survey.next_number(), Some(n(9)));
+    survey.intents.remove(&n(8));
+    assert_eq!(survey.next_number(), Some(n(8)), "above the highest floor");
+    assert_eq!(Survey::default().next_number(), Some(CheckpointNumber::FIRST));
+}
+
+#[test]
+fn a_take_over_that_was_taken_over_ends() {
+    let store = Memory::store();
+    let opened = open(&store, WRITER);
+    let epochs = crate::types::Prefix::job(crate::types::RecordKind::Epoch, &job());
+    let seen = std::cell::Cell::new(0);
+    // It looks once for the last epoch, and once behind its own.
+    let at = |r: &Request| {
+        seen.set(seen.get() + u32::from(matches!(r, Request::List(p) if *p == epochs)));
+        seen.get() == 2
+    };
+    let reign = || TakeOver::new(job(), Uid::random().unwrap(), OTHER, "host".to_owned());
+    let rival = std::cell::RefCell::new(None);
+    let ended = run_with(&store, reign(), at, || *rival.borrow_mut() = Some(run(&store, reign()).unwrap()));
+    assert!(matches!(ended, Err(LifecycleError::Fenced { ruling: Epoch(2), own: Epoch(1), .. })), "{ended:?}");
+    assert_eq!(rival.into_inner().unwrap().aborted, [opened.number]);
 }
