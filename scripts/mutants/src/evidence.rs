@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// A run that takes this much longer than without a mutant, and this many times as long, hangs.
+/// A run hangs that takes longer than without a mutant by this much and this many times, but no more than that.
 const PATIENCE: Duration = Duration::from_secs(20);
 const TIMES: u32 = 10;
+const MOST: Duration = Duration::from_secs(120);
 /// The nearest and fastest tests come first, alone: most mutants fall to them.
 const FIRST: usize = 5;
 const REST: usize = 40;
@@ -84,7 +85,8 @@ impl Evidence<'_> {
         while !left.is_empty() {
             let (now, later) = left.split_at(left.len().min(size));
             let names: Vec<&str> = now.iter().map(|test| test.name.as_str()).collect();
-            let limit = PATIENCE + now.iter().map(|test| test.took).sum::<Duration>() * TIMES;
+            let took = now.iter().map(|test| test.took).sum::<Duration>();
+            let limit = took + (took * TIMES).min(MOST) + PATIENCE;
             match self.run(program, &names, &number.to_string(), limit) {
                 End::Passed => {}
                 End::Failed(by) => return Verdict::Killed(by),

@@ -154,7 +154,9 @@ fn floors_become_rarer_and_pass_no_wide_gap() {
     let behind = |gap: u64| {
         let dead = n(gap + 1);
         let mut numbers = Numbers::default();
-        (numbers.begun.insert(dead), numbers.dead.insert(dead), numbers.uids.insert(dead, OTHER));
+        numbers.begun.insert(dead);
+        numbers.dead.insert(dead);
+        numbers.uids.insert(dead, OTHER);
         let Step::Ask(asked) = Forget::new(job(), numbers, WRITER, 1).step(Vec::new()) else { return None };
         let [Request::Create(key, bytes)] = asked.as_slice() else { panic!("{asked:?}") };
         let floor: FloorRecord = crate::format::decode_at(key, bytes).unwrap().record;
