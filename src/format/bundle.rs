@@ -69,6 +69,7 @@ mod tests {
         let mut b = BundleBuilder::default();
         assert!(b.is_empty());
         let (o1, l1) = b.add(b"abc");
+        assert!(!b.is_empty());
         let (o2, l2) = b.add(b"defgh");
         assert_eq!((o1, o2), (8, 16));
         let bytes = b.finish();

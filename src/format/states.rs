@@ -124,6 +124,9 @@ mod tests {
         let values = read_text(text).unwrap();
         assert_eq!(values, serde_json::from_str::<Vec<Value>>(text).unwrap());
         assert!(fit(&values));
+        assert!(read_text("{}").unwrap_err().to_string().contains("expected a list of descriptors"));
+        // From a value, texts come owned.
+        assert_eq!(read(Value::from(vec!["x"])).unwrap(), ["x"]);
         for bad in ["{}", "1", "[", "[1,]", "[{\"a\"}]"] {
             assert!(read_text(bad).is_err(), "{bad}");
         }
@@ -138,6 +141,8 @@ mod tests {
             let values: Vec<Value> = serde_json::from_str(&list).unwrap();
             assert_eq!(fit(&values), fits);
         }
+        let wide: Map<String, Value> = (0..limits::STATE_VALUES).map(|i| (i.to_string(), Value::Null)).collect();
+        assert!(!fit(&[Value::Object(wide)]));
         let objects = format!("[{}1]", r#"{"":0},"#.repeat(limits::STATE_VALUES / 2));
         assert!(read_text(&objects).unwrap_err().to_string().contains("values in its states"));
     }

@@ -517,6 +517,27 @@ mod tests {
     }
 
     #[test]
+    fn records_and_lists_are_as_long_as_may_be_and_no_longer() {
+        let wals = |n: usize| (0..n as u64).flat_map(|i| numbers(WAL_ADDITION, &[i, 1]));
+        let most: Vec<u8> = wals(limits::ROCKS_FILES).collect();
+        assert_eq!(Edit::decode(&most, 0).unwrap().wals_added.len(), limits::ROCKS_FILES);
+        let more: Vec<u8> = wals(limits::ROCKS_FILES + 1).collect();
+        assert!(matches!(Edit::decode(&more, 0), Err(RocksManifestError::Limit { what: "files", .. })));
+        // Of a field that may be skipped, so that nothing of it is kept.
+        const SKIPPED: u32 = SAFE_IGNORE + 100;
+        let skipped = |len: usize| {
+            let empty = tagged(SKIPPED, b"");
+            let head = [varint(u64::from(SKIPPED)), varint((len - empty.len() - 3) as u64)].concat();
+            let mut record = head;
+            record.resize(len, 0);
+            record
+        };
+        assert!(Edit::decode(&skipped(limits::ROCKS_RECORD), 0).is_ok());
+        let longer = Edit::decode(&skipped(limits::ROCKS_RECORD + 1), 0);
+        assert!(matches!(longer, Err(RocksManifestError::Limit { what: "bytes in one record", .. })));
+    }
+
+    #[test]
     fn impossible_values_are_refused() {
         let short_key = [numbers(NEW_FILE, &[0, 1, 100]), prefixed(b"1234567"), internal("z")].concat();
         for bad in [
@@ -528,6 +549,13 @@ mod tests {
         ] {
             assert!(matches!(Edit::decode(&bad, 0), Err(RocksManifestError::Damaged { .. })));
         }
+        for good in
+            [new_file(0, (1 << 62) - 1, 1, &[]), new_file(u64::from(limits::ROCKS_LEVEL), 1, 1, &[(PATH_ID, &[3])])]
+        {
+            assert!(Edit::decode(&good, 0).is_ok());
+        }
+        let longest = tagged(COLUMN_FAMILY_ADD, &vec![b'x'; limits::ROCKS_NAME_LEN]);
+        assert!(Edit::decode(&longest, 0).is_ok());
         for (byte, len) in [(b'x', limits::ROCKS_NAME_LEN + 1), (0xff, limits::ROCKS_NAME_LEN / 2)] {
             let long = tagged(COLUMN_FAMILY_ADD, &vec![byte; len]);
             assert!(matches!(Edit::decode(&long, 0), Err(RocksManifestError::Limit { .. })));

@@ -340,6 +340,20 @@ mod tests {
     }
 
     #[test]
+    fn a_recyclable_record_may_end_with_its_block_and_less_than_a_header_is_no_record() {
+        let own = |payload: &[u8]| recyclable(RECYCLABLE_FULL, 0, payload);
+        let filled = |left: usize| own(&vec![5; BLOCK - RECYCLABLE_HEADER - left]);
+        let exact = [filled(RECYCLABLE_HEADER), own(b""), own(b"end")].concat();
+        let found: Vec<usize> = all(&exact).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(found, [BLOCK - 2 * RECYCLABLE_HEADER, 0, 3]);
+        // Seven bytes say a type; the eleven of a recyclable header do not fit.
+        let cut = own(b"").get(..RECYCLABLE_HEADER - 1).unwrap().to_vec();
+        let short = [filled(RECYCLABLE_HEADER - 1), cut, own(b"end")].concat();
+        let found: Vec<usize> = all(&short).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(found, [BLOCK - 2 * RECYCLABLE_HEADER + 1, 3]);
+    }
+
+    #[test]
     fn zeroed_space_is_skipped_to_the_end_of_the_block() {
         let mut preallocated = physical(FULL, b"a");
         preallocated.resize(BLOCK, 0);

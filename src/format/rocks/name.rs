@@ -161,6 +161,8 @@ mod tests {
             ("rocksdict-config.json", FileKind::Other),
         ] {
             assert_eq!(file_kind(name), kind, "{name}");
+            let tables = matches!(kind, FileKind::Sst(_) | FileKind::BlobFile(_));
+            assert_eq!(kind.is_immutable(), tables, "{name}");
         }
     }
 

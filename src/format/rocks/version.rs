@@ -597,5 +597,21 @@ mod tests {
         assert_eq!(read(&most).unwrap().ssts.len(), limits::ROCKS_FILES);
         let more = [&most[..], &[table(2 * half + 1)]].concat();
         assert!(matches!(read(&more), Err(RocksManifestError::Limit { what: "files", .. })));
+        let wals = |range: std::ops::Range<usize>| {
+            range.flat_map(|n| tagged(WAL_ADD, &numbers(u32::try_from(n).unwrap(), &[1]))).collect::<Vec<u8>>()
+        };
+        let half = limits::ROCKS_FILES / 2;
+        let most = [wals(9..half), wals(half..limits::ROCKS_FILES + 9)];
+        assert_eq!(read(&most).unwrap().wals.len(), limits::ROCKS_FILES);
+        let more = [&most[..], &[wals(0..1)]].concat();
+        assert!(matches!(read(&more), Err(RocksManifestError::Limit { what: "WALs", .. })));
+    }
+
+    #[test]
+    fn an_atomic_group_is_as_long_as_may_be_and_no_longer() {
+        let of = |edits: usize| -> Vec<Vec<u8>> { (0..edits as u64).rev().map(|left| group(left, &[])).collect() };
+        assert!(read(&of(limits::ROCKS_ATOMIC_GROUP)).is_ok());
+        let longer = read(&of(limits::ROCKS_ATOMIC_GROUP + 1));
+        assert!(matches!(longer, Err(RocksManifestError::Limit { what: "edits in one atomic group", .. })));
     }
 }

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Mutation testing of lifecycle, format and restore (without the feature rocksdb): changes the code in one small place at a time, as
+# cargo-mutants lists them, and fails unless the tests notice at least 95 of 100. All changes are built at once, each behind a switch,
+# so that one costs only the tests that reach it (docs/MUTANTS.md says more). Prints what survived and the figures of each module.
+# usage: scripts/mutants.sh [SHARD/OF]   (CKPTFS_MUTANTS_AGAIN=1 tries what survived the last time, with tests that are new)
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+cd "$here"
+
+command -v cargo >/dev/null || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+target=${CARGO_TARGET_DIR:-$here/target}/mutants
+unset CARGO_INCREMENTAL
+mkdir -p "$target"
+
+PATH="$target/tools/bin:$PATH"
+if ! command -v cargo-mutants >/dev/null; then
+  echo "Installing cargo-mutants into $target/tools" >&2
+  cargo install --quiet --locked --version 27.1.0 --root "$target/tools" --target-dir "$target/tools/build" cargo-mutants
+fi
+cargo mutants --list --json -f 'src/lifecycle/**' -f 'src/format/**' -f 'src/restore/**' >"$target/list.json"
+
+CARGO_TARGET_DIR="$target/tools/build" cargo build --quiet --release --locked --manifest-path scripts/mutants/Cargo.toml
+export CARGO_TARGET_DIR="$target/build"
+exec nice "$target/tools/build/release/ckptfs-mutants" "$here" "$target/list.json" "$target" "$@"
