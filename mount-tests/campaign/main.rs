@@ -17,11 +17,11 @@ mod s3;
 #[allow(dead_code)]
 mod tool;
 
-mod faults;
 #[cfg(target_arch = "x86_64")]
 mod crash;
 #[cfg(target_arch = "x86_64")]
 mod ends;
+mod faults;
 #[cfg(target_arch = "x86_64")]
 mod trace;
 

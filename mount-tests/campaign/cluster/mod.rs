@@ -66,7 +66,7 @@ impl Field {
     fn grow(&mut self) {
         let db = self.desk.path("db");
         load(&db, "default", self.number, 2000);
-        if self.number % 5 == 0 {
+        if self.number.is_multiple_of(5) {
             tool("ldb", &[&format!("--db={}", db.display()), "compact"]);
         }
     }

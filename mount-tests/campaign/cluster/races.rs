@@ -134,7 +134,7 @@ pub fn claim(endpoint: &str, prefix: &str, keys: u64) -> (u64, u64) {
     let mut told = (0, 0);
     for n in 0..keys {
         let key = Path::from(format!("{prefix}/{n:08}"));
-        match runtime.block_on(client.put_opts(&key, format!("{endpoint}").into(), PutMode::Create.into())) {
+        match runtime.block_on(client.put_opts(&key, endpoint.to_owned().into(), PutMode::Create.into())) {
             Ok(_) => told.0 += 1,
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => told.1 += 1,
             Err(_) => {}

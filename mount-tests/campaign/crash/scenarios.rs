@@ -19,6 +19,9 @@ pub enum How {
     Mount,
 }
 
+/// Something that is done to a yard, or why it could not be.
+pub type Again = fn(&Yard) -> Result<(), String>;
+
 pub struct Step {
     pub name: &'static str,
     pub how: How,
@@ -26,7 +29,7 @@ pub struct Step {
     /// What it printed is kept for later steps.
     pub keeps: bool,
     /// What a person does after it was cut off, instead of the same once more.
-    pub again: Option<fn(&Yard) -> Result<(), String>>,
+    pub again: Option<Again>,
 }
 
 /// A subtask, and the directory that it stores.
