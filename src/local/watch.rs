@@ -4,7 +4,7 @@
 //! thread that tells the kernel to forget a name waits for the directory's lock, beyond the reach of `kill -9`; whoever lists that
 //! directory holds the lock and waits for the daemon's answer, which does not come any more. So the reader, the dead daemon and whoever
 //! waits for its end would wait for ever. (The same with the pages of an inode.) Only an abort of the connection, which another
-//! process asks for, lets all of them go.
+//! process asks for, lets all of them go. Whether the process is dead, its threads notwithstanding, `/proc/PID/stat` says.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,10 +23,12 @@ const CMD_CREATE: libc::c_uint = 6;
 /// Of a `/proc/PID/stat` line: process id, name of at most 64 bytes, and the state that is looked for.
 const STAT_LEN: usize = 160;
 
-/// A running watcher. Dropped, it is ended; without that, it ends with the process that it watches.
+/// A running watcher. Dropped, it is ended; without that, it ends with the process that it watches. It is no child of this process:
+/// whoever waits for children of his own does not meet it.
 #[derive(Debug)]
 pub struct Watcher {
-    pid: libc::pid_t,
+    /// When it is closed, by whatever end of this process too, there is nothing to watch any more.
+    _alive: OwnedFd,
 }
 
 impl Watcher {
@@ -37,26 +39,29 @@ impl Watcher {
     pub fn start(dev: u64) -> io::Result<Self> {
         let abort = abort_of(libc::minor(dev))?;
         let stat = File::open("/proc/self/stat")?;
-        // Above all that the other process closes, and below nothing that it needs.
-        let (abort, stat) = (above(&abort)?, above(&stat)?);
+        let (theirs, alive) = io::pipe()?;
+        let mut kept = [abort.as_raw_fd(), stat.as_raw_fd(), theirs.as_raw_fd()];
+        let files = Files { abort: kept[0], stat: kept[1], alive: kept[2] };
+        kept.sort_unstable();
         // SAFETY: between fork and its end the child makes system calls alone, on values of its own stack: it takes no lock and
         // allocates nothing, whatever other threads held at that moment.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            0 => watch(abort.as_raw_fd(), stat.as_raw_fd()),
-            pid => Ok(Self { pid }),
+            0 => begin(&files, &kept),
+            child => {
+                // SAFETY: plain numbers. It ends at once: only its own child stays.
+                sys::retry(|| unsafe { libc::waitpid(child, ptr::null_mut(), 0) })?;
+                Ok(Self { _alive: alive.into() })
+            }
         }
     }
 }
 
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        // SAFETY: plain numbers, and a child of ours that nobody else waits for: its number is not another's yet.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, ptr::null_mut(), 0);
-        }
-    }
+/// What the watcher has open.
+struct Files {
+    abort: RawFd,
+    stat: RawFd,
+    alive: RawFd,
 }
 
 /// The file that ends a connection when it is written to. Where nobody mounted the kernel's list of connections, we make one that is
@@ -93,19 +98,13 @@ unsafe fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
     }
 }
 
-/// The same file by a descriptor that is none of the standard ones.
-fn above(file: &File) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is open.
-    sys::check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 10) }).map(|fd| {
-        // SAFETY: returned a moment ago, and nobody else's.
-        unsafe { OwnedFd::from_raw_fd(fd) }
-    })
-}
-
-/// The other process. Everything here is safe between fork and exec.
-fn watch(abort: RawFd, stat: RawFd) -> ! {
+/// The other process, or the one that makes it and ends. Everything here is safe between fork and exec.
+fn begin(files: &Files, kept: &[RawFd; 3]) -> ! {
     // SAFETY: system calls on numbers and on memory of this stack.
     unsafe {
+        if libc::fork() != 0 {
+            libc::_exit(0);
+        }
         // What is meant for the daemon, such as Ctrl-C or a SIGTERM to its group, is not meant for us.
         libc::setsid();
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -113,19 +112,31 @@ fn watch(abort: RawFd, stat: RawFd) -> ! {
         libc::sigprocmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"ckptfs-watch".as_ptr());
         // Whoever waits for the end of the daemon's output, its locks or its connection must not wait for us.
-        let (low, high) = if abort < stat { (abort, stat) } else { (stat, abort) };
+        let [low, middle, high] = *kept;
         close_from_to(0, low - 1);
-        close_from_to(low + 1, high - 1);
+        close_from_to(low + 1, middle - 1);
+        close_from_to(middle + 1, high - 1);
         close_from_to(high + 1, RawFd::MAX);
         libc::chdir(c"/".as_ptr());
+        watch(files)
+    }
+}
+
+fn watch(files: &Files) -> ! {
+    // SAFETY: system calls on numbers and on memory of this stack.
+    unsafe {
         loop {
-            let mut line = [0_u8; STAT_LEN];
-            let n = libc::pread(stat, line.as_mut_ptr().cast(), STAT_LEN, 0);
-            if !is_alive(line.get(..usize::try_from(n).unwrap_or(0)).unwrap_or_default()) {
-                libc::write(abort, c"1".as_ptr().cast(), 1);
+            // No event is asked for: the other end's close is always told.
+            let mut alive = libc::pollfd { fd: files.alive, events: 0, revents: 0 };
+            if libc::poll(&raw mut alive, 1, PAUSE_MS) > 0 {
                 libc::_exit(0);
             }
-            libc::poll(ptr::null_mut(), 0, PAUSE_MS);
+            let mut line = [0_u8; STAT_LEN];
+            let n = libc::pread(files.stat, line.as_mut_ptr().cast(), STAT_LEN, 0);
+            if !is_alive(line.get(..usize::try_from(n).unwrap_or(0)).unwrap_or_default()) {
+                libc::write(files.abort, c"1".as_ptr().cast(), 1);
+                libc::_exit(0);
+            }
         }
     }
 }
