@@ -1,7 +1,7 @@
 //! What the client makes of answers that a store should not give: a server on loopback says whatever a test wants.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -21,38 +21,40 @@ const PAGE: &str = "<html><body>Log in</body></html>";
 /// One answer: status, headers, body.
 type Said = (u16, &'static str, Bytes);
 
+/// One request and its answer.
+fn serve(mut socket: TcpStream, asked: &Mutex<Vec<String>>, answer: impl Fn(&str) -> Said) -> io::Result<()> {
+    let mut reader = BufReader::new(socket.try_clone()?);
+    let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
+    reader.read_line(&mut first)?;
+    while line != "\r\n" {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
+            length = n.trim().parse().unwrap();
+        }
+    }
+    io::copy(&mut reader.take(length), &mut io::sink())?;
+    let what = first.rsplit_once(' ').unwrap().0.to_owned();
+    asked.lock().unwrap().push(what.clone());
+    let (status, headers, body) = answer(&what);
+    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n", body.len());
+    socket.write_all(head.as_bytes())?;
+    if what.starts_with("HEAD") { Ok(()) } else { socket.write_all(&body) }
+}
+
 /// A store whose server answers by method and target and by how often the like was asked before. Says what was asked, too.
 fn store(answer: impl Fn(&str, u32) -> Said + Send + Sync + 'static) -> (Store, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (shared, seen) = (Arc::clone(&asked), AtomicU32::new(0));
-    let answer = Arc::new(answer);
     // Ends with the process.
     std::thread::spawn(move || {
         for socket in listener.incoming().flatten() {
-            let mut reader = BufReader::new(socket.try_clone().unwrap());
-            let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
-            reader.read_line(&mut first).unwrap();
-            while line != "\r\n" {
-                line.clear();
-                reader.read_line(&mut line).unwrap();
-                if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
-                    length = n.trim().parse().unwrap();
-                }
-            }
-            std::io::copy(&mut reader.take(length), &mut std::io::sink()).unwrap();
-            let what = first.rsplit_once(' ').unwrap().0.to_owned();
-            let before = seen.fetch_add(1, Ordering::SeqCst);
-            shared.lock().unwrap().push(what.clone());
-            let (status, headers, body) = answer(&what, before);
-            let head =
-                format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n", body.len());
-            let mut socket = socket;
-            socket.write_all(head.as_bytes()).unwrap();
-            if !what.starts_with("HEAD") {
-                socket.write_all(&body).unwrap();
-            }
+            // Who gives up in the middle of a request or an answer is no fault of the server's.
+            let _ = serve(socket, &shared, |what| answer(what, seen.fetch_add(1, Ordering::SeqCst)));
         }
     });
     let s3 = AmazonS3Builder::new()
