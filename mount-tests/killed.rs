@@ -2,7 +2,7 @@
 //! for the answer, and a thread of the daemon tells the kernel to forget a name in it. Another process ends the connection.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
@@ -21,6 +21,9 @@ use crate::kit::{is_root, soon};
 /// A root directory that is never listed to its end.
 struct Silent(Arc<OnceLock<Notifier>>);
 
+/// This test, and the variable by which the daemon that it starts knows where to mount.
+const NAME: &str = "killed::the_reader_of_a_killed_daemon_is_let_go_though_a_notice_waits_for_it";
+const POINT: &str = "CKPTFS_TEST_POINT";
 const LONG: Duration = Duration::from_secs(60);
 
 fn root() -> FileAttr {
@@ -73,11 +76,8 @@ impl Filesystem for Silent {
 }
 
 /// The daemon: a process of its own.
-#[test]
-#[ignore = "the daemon of the other test"]
-fn daemon() {
-    let point = PathBuf::from(std::env::var_os("CKPTFS_TEST_POINT").unwrap());
-    let device = mount_fuse(&point, &MountOptions::default()).unwrap();
+fn daemon(point: &Path) {
+    let device = mount_fuse(point, &MountOptions::default()).unwrap();
     let mut config = Config::default();
     config.n_threads = Some(2);
     config.clone_fd = true;
@@ -86,7 +86,7 @@ fn daemon() {
     let session = Session::from_fd(Silent(Arc::clone(&notifier)), device, SessionACL::All, config).unwrap();
     notifier.set(session.notifier()).ok();
     let watcher = std::env::var_os("CKPTFS_TEST_WATCHED").map(|_| {
-        let dev = mounted_at(&point).unwrap().last().unwrap().dev;
+        let dev = mounted_at(point).unwrap().last().unwrap().dev;
         Watcher::start(dev).unwrap()
     });
     let _ = session.run();
@@ -102,7 +102,7 @@ fn is_stuck(daemon: &Child) -> bool {
 /// Kills a daemon in that moment. How long its reader waits then, if it does not wait too long, and whether the daemon has ended.
 fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["killed::daemon", "--exact", "--ignored", "--nocapture"]).env("CKPTFS_TEST_POINT", point);
+    command.args([NAME, "--exact", "--nocapture"]).env(POINT, point);
     if watched {
         command.env("CKPTFS_TEST_WATCHED", "1");
     }
@@ -132,6 +132,9 @@ fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
 
 #[test]
 fn the_reader_of_a_killed_daemon_is_let_go_though_a_notice_waits_for_it() {
+    if let Some(point) = std::env::var_os(POINT) {
+        return daemon(Path::new(&point));
+    }
     assert!(is_root(), "run it as root");
     let point = tempfile::tempdir().unwrap();
     let (waited, _) = kill(point.path(), false);

@@ -42,7 +42,7 @@ for part; do
         --nocapture --test-threads=1
       ;;
     fuzz) scripts/fuzz.sh 600 ;;
-    cluster) CKPTFS_LOST_HOSTS=20 run campaign cluster:: --include-ignored ;;
+    cluster) CKPTFS_LOST_HOSTS=20 CKPTFS_FILER_SECONDS=20 run campaign cluster:: ;;
     soak) CKPTFS_SOAK_SECONDS=3000 run mount soak:: ;;
     job)
       CKPTFS_HISTORIES=300 run job

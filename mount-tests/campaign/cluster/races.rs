@@ -45,11 +45,12 @@ fn client(endpoint: &str) -> AmazonS3 {
         .unwrap()
 }
 
-/// Some races at once, as the answer to one may not come while a host is away. Ends when told to.
-pub fn race(endpoints: &[String], prefix: &str, over: &AtomicBool) -> History {
+/// Some races at once, as the answer to one may not come while a host is away. Ends when told to. Without a condition (`mode`) every rival
+/// wins: then this must say so.
+pub fn race(endpoints: &[String], prefix: &str, mode: &PutMode, over: &AtomicBool) -> History {
     let mut all = History::default();
     let histories: Vec<History> = std::thread::scope(|scope| {
-        let lane = |n| scope.spawn(move || race_alone(endpoints, &format!("{prefix}/{n}"), over));
+        let lane = |n| scope.spawn(move || race_alone(endpoints, &format!("{prefix}/{n}"), mode, over));
         let lanes: Vec<_> = (0..LANES).map(lane).collect();
         lanes.into_iter().map(|l| l.join().unwrap()).collect()
     });
@@ -67,7 +68,7 @@ pub fn race(endpoints: &[String], prefix: &str, over: &AtomicBool) -> History {
 }
 
 /// Races for one key after another until told to stop; then reads them all again.
-fn race_alone(endpoints: &[String], prefix: &str, over: &AtomicBool) -> History {
+fn race_alone(endpoints: &[String], prefix: &str, mode: &PutMode, over: &AtomicBool) -> History {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clients: Vec<AmazonS3> = endpoints.iter().map(|e| client(e)).collect();
     let mut won = Vec::new();
@@ -80,7 +81,7 @@ fn race_alone(endpoints: &[String], prefix: &str, over: &AtomicBool) -> History 
         let tries = clients.iter().enumerate().map(|(rival, client)| {
             let body = format!("{n} by rival {rival}");
             let key = &key;
-            async move { client.put_opts(key, body.into(), PutMode::Create.into()).await }
+            async move { client.put_opts(key, body.into(), mode.clone().into()).await }
         });
         let answers = runtime.block_on(futures_util::future::join_all(tries));
         let winners: Vec<usize> = (0..answers.len()).filter(|r| answers[*r].is_ok()).collect();

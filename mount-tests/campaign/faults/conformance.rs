@@ -74,9 +74,8 @@ fn told(url: &str) -> Vec<String> {
     out
 }
 
-#[test]
-#[ignore = "a process of its own runs it"]
-fn both() {
+/// In a process of its own.
+pub fn both() {
     let weed = Weed::start();
     let layer = Arc::new(Layer::new(Some(Upstream::new(weed.port()))));
     server::start(&layer, port());

@@ -138,9 +138,8 @@ fn jobs(count: usize) -> Vec<Name> {
     (0..count).map(|i| Name::parse(&format!("job-{i}")).unwrap()).collect()
 }
 
-#[test]
-#[ignore = "a process of its own runs it"]
-fn all() {
+/// In a process of its own.
+pub fn all() {
     seeded();
     let (asked, begun) = (asked(), Instant::now());
     let least = asked.div_ceil(1000);
@@ -205,9 +204,8 @@ fn all() {
     layer.ended.store(true, Ordering::Relaxed);
 }
 
-#[test]
-#[ignore = "a process of its own runs it"]
-fn single_deletes() {
+/// In a process of its own, whose client deletes one by one.
+pub fn single_deletes() {
     seeded();
     let least = asked().div_ceil(1000);
     let layer = Arc::new(Layer::new(None));
