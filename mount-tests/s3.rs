@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::tool::Desk;
 
-const BUCKET: &str = "bucket";
+pub const BUCKET: &str = "bucket";
 /// A small machine under load needs long for five servers in one.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running server. Stopped, by its process id, when it is dropped.
 pub struct Weed {
@@ -32,7 +32,7 @@ pub enum Who {
 }
 
 /// The program, from `CKPTFS_TEST_WEED` or the path.
-fn program() -> String {
+pub fn program() -> String {
     let weed = std::env::var("CKPTFS_TEST_WEED").unwrap_or_else(|_| "weed".to_owned());
     let there = Command::new(&weed).arg("version").output().is_ok_and(|o| o.status.success());
     assert!(
@@ -47,6 +47,28 @@ fn free_ports(count: usize) -> Vec<u16> {
     let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let ports: BTreeSet<u16> = listeners.iter().map(|l| l.local_addr().unwrap().port()).collect();
     ports.into_iter().collect()
+}
+
+/// Makes the bucket of all tests. `master`: where the master server is, as `weed shell` wants it.
+pub fn make_bucket(master: &str) {
+    let begun = Instant::now();
+    loop {
+        let mut shell = Command::new(program())
+            .args(["shell", &format!("-master={master}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writeln!(shell.stdin.take().unwrap(), "s3.bucket.create -name {BUCKET}").unwrap();
+        let output = shell.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        if said.contains(&format!("created bucket {BUCKET}")) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no bucket: {said}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }
 
 impl Weed {
@@ -83,7 +105,7 @@ impl Weed {
             assert!(ended.is_none() && !late, "weed did not start ({ended:?}): {}", server.log());
             std::thread::sleep(Duration::from_millis(200));
         }
-        server.make_bucket(&weed, ports[0], ports[1]);
+        make_bucket(&format!("127.0.0.1:{}.{}", ports[0], ports[1]));
         server
     }
 
@@ -99,27 +121,6 @@ impl Weed {
         let _ = socket.write_all(b"GET /status HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
         let _ = socket.read_to_string(&mut answer);
         answer.split(' ').nth(1) == Some("200")
-    }
-
-    fn make_bucket(&self, weed: &str, master: u16, grpc: u16) {
-        let begun = Instant::now();
-        loop {
-            let mut shell = Command::new(weed)
-                .args(["shell", &format!("-master=127.0.0.1:{master}.{grpc}")])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            writeln!(shell.stdin.take().unwrap(), "s3.bucket.create -name {BUCKET}").unwrap();
-            let output = shell.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-            if said.contains(&format!("created bucket {BUCKET}")) {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "no bucket: {said}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(500));
-        }
     }
 
     fn log(&self) -> String {

@@ -9,7 +9,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path;
 use object_store::{ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
 
-use super::servers::BUCKET;
+use crate::s3::BUCKET;
 
 const LANES: usize = 4;
 

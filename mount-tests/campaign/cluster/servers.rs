@@ -4,16 +4,14 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::net::Net;
+use crate::s3::{BUCKET, PATIENCE, make_bucket, program};
 use crate::tool::Desk;
 
-/// A small machine under load needs long.
-const PATIENCE: Duration = Duration::from_secs(120);
 pub const VOLUMES: usize = 3;
-pub const BUCKET: &str = "checkpoints";
 const MASTER: usize = 1;
 
 pub struct Cluster {
@@ -22,10 +20,6 @@ pub struct Cluster {
     master: Child,
     volumes: Vec<Option<Child>>,
     filers: Vec<Option<Child>>,
-}
-
-fn weed() -> String {
-    std::env::var("CKPTFS_TEST_WEED").unwrap_or_else(|_| "weed".to_owned())
 }
 
 /// The host of a volume server, and of a filer.
@@ -59,14 +53,14 @@ impl Cluster {
             (0..VOLUMES).all(|v| told.contains(&c.net.address(volume_host(v))))
         });
         cluster.start_filer(0);
-        cluster.make_bucket();
+        make_bucket(&format!("{}:9333", cluster.net.address(MASTER)));
         cluster
     }
 
     fn run(net: &Net, dir: &std::path::Path, host: usize, what: &str, add: impl FnOnce(&mut Command)) -> Child {
         fs::create_dir_all(dir.join(what)).unwrap();
         let log = File::options().create(true).append(true).open(dir.join(format!("{what}.log"))).unwrap();
-        let mut command = net.command(host, &weed());
+        let mut command = net.command(host, &program());
         command.arg(what.split('-').next().unwrap()).arg(format!("-ip={}", net.address(host))).arg("-ip.bind=0.0.0.0");
         add(&mut command);
         command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
@@ -126,26 +120,6 @@ impl Cluster {
         while !is_so(self) {
             assert!(begun.elapsed() < PATIENCE, "{what} did not come up; the logs are in {}", self.dir.display());
             std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-
-    fn make_bucket(&self) {
-        let begun = Instant::now();
-        loop {
-            let mut shell = Command::new(weed())
-                .args(["shell", &format!("-master={}:9333", self.net.address(MASTER))])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            writeln!(shell.stdin.take().unwrap(), "s3.bucket.create -name {BUCKET}").unwrap();
-            let output = shell.wait_with_output().unwrap();
-            if String::from_utf8_lossy(&output.stdout).contains("created bucket") {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "no bucket: {output:?}");
-            std::thread::sleep(Duration::from_millis(500));
         }
     }
 

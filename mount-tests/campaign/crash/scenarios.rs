@@ -67,20 +67,27 @@ fn nothing(_: &Yard) -> Result<(), String> {
     Ok(())
 }
 
+/// What most of them are.
+const PLAIN: Scenario = Scenario {
+    name: "",
+    cache: "cache",
+    prepare: databases,
+    steps: &[],
+    makes: &[],
+    ends: &[],
+    mounted: false,
+    finally: nothing,
+};
+
 pub const SCENARIOS: [Scenario; 8] = [
     Scenario {
         name: "first snapshot",
-        cache: "cache",
-        prepare: databases,
         steps: &[verb("snapshot", |y| snapshot(y, "db-a"))],
         makes: &[("db/0", "db-a")],
-        ends: &[],
-        mounted: false,
-        finally: nothing,
+        ..PLAIN
     },
     Scenario {
         name: "incremental",
-        cache: "cache",
         prepare: |y, seed| {
             databases(y, seed);
             take(y, "db-a", 1);
@@ -88,13 +95,10 @@ pub const SCENARIOS: [Scenario; 8] = [
         },
         steps: &[verb("snapshot", |y| snapshot(y, "db-c"))],
         makes: &[("db/0", "db-c")],
-        ends: &[],
-        mounted: false,
-        finally: nothing,
+        ..PLAIN
     },
     Scenario {
         name: "several processes",
-        cache: "cache",
         prepare: |y, seed| {
             databases(y, seed);
             take(y, "db-a", 1);
@@ -106,13 +110,10 @@ pub const SCENARIOS: [Scenario; 8] = [
             verb("complete", |y| words(&["complete", "--job", "app", "--checkpoint", &number(y)])),
         ],
         makes: &[("db/0", "db-b"), ("db/1", "db-c")],
-        ends: &[],
-        mounted: false,
-        finally: nothing,
+        ..PLAIN
     },
     Scenario {
         name: "abort and adopt",
-        cache: "cache",
         prepare: |y, seed| {
             databases(y, seed);
             take(y, "db-a", 1);
@@ -124,13 +125,11 @@ pub const SCENARIOS: [Scenario; 8] = [
             verb("snapshot", |y| snapshot(y, "db-c")),
         ],
         makes: &[("db/0", "db-c")],
-        ends: &[],
-        mounted: false,
         finally: |y| aborted(y, &[2, 3]),
+        ..PLAIN
     },
     Scenario {
         name: "take-over",
-        cache: "cache",
         prepare: |y, seed| {
             databases(y, seed);
             take(y, "db-a", 1);
@@ -141,13 +140,11 @@ pub const SCENARIOS: [Scenario; 8] = [
             verb("snapshot", |y| snapshot(y, "db-b")),
         ],
         makes: &[("db/0", "db-b")],
-        ends: &[],
-        mounted: false,
         finally: |y| aborted(y, &[2]),
+        ..PLAIN
     },
     Scenario {
         name: "sweep and forget",
-        cache: "cache",
         prepare: |y, seed| {
             databases(y, seed);
             take(y, "db-a", 1);
@@ -159,10 +156,8 @@ pub const SCENARIOS: [Scenario; 8] = [
             verb("expire", |_| words(&["expire", "app", "--keep", "1"])),
             verb("gc", |_| words(&["gc", "--delete", "--forget-all"])),
         ],
-        makes: &[],
         ends: &["app/1", "app/2"],
-        mounted: false,
-        finally: nothing,
+        ..PLAIN
     },
     Scenario {
         name: "lazy read and seal",
@@ -173,10 +168,7 @@ pub const SCENARIOS: [Scenario; 8] = [
             take(y, "db-b", 2);
         },
         steps: &[Step { how: How::Mount, ..verb("mount", |y| words(&["mount", &y.text("mnt")])) }],
-        makes: &[],
-        ends: &[],
-        mounted: false,
-        finally: nothing,
+        ..PLAIN
     },
     Scenario {
         name: "clone and settle",
@@ -193,8 +185,6 @@ pub const SCENARIOS: [Scenario; 8] = [
             },
             verb("settle", |y| words(&["restore", "--settle", &y.text("clone")])),
         ],
-        makes: &[],
-        ends: &[],
         mounted: true,
         finally: |y| {
             same(y, "clone", "db-b")?;
@@ -204,6 +194,7 @@ pub const SCENARIOS: [Scenario; 8] = [
                 None => Ok(()),
             }
         },
+        ..PLAIN
     },
 ];
 

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ckptfs::cache::Session;
-use ckptfs::engine::{self, SnapshotRequest};
 use ckptfs::error::{Error, Kind as ErrorKind};
-use ckptfs::format::CheckpointKind;
 use ckptfs::lifecycle::Catalog;
 use ckptfs::store::{BlobSource, Created};
-use ckptfs::types::{BlobName, CheckpointNumber, Digest, Key, Name, Silent};
+use ckptfs::types::{BlobName, CheckpointNumber, Digest, Key, Name};
 
 use crate::kit::noise;
 
@@ -67,18 +65,9 @@ impl<'a> Lane<'a> {
         let mut numbers = Vec::new();
         let mut content = Content::new();
         for _ in 0..STILL {
-            let (directory, known) = world.databases.take(lane as u64, 0);
-            let request = SnapshotRequest {
-                job: job.clone(),
-                directory: directory.clone(),
-                operator: "db".to_owned(),
-                subtask: 0,
-                kind: CheckpointKind::Checkpoint,
-                number: None,
-            };
-            numbers.push(engine::snapshot_directory(&session, &request, &Silent).unwrap().number);
-            fs::remove_dir_all(directory).unwrap();
-            content = Content::from([(("db".to_owned(), 0), known)]);
+            let (number, known) = world.snapshot(&session, &job, lane as u64);
+            numbers.push(number);
+            content = known;
         }
         Self { world, session, job, numbers, content }
     }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ckptfs::cache::Session;
 use ckptfs::engine::gc::{self, GcOptions};
-use ckptfs::engine::{self, SnapshotRequest, life};
-use ckptfs::format::CheckpointKind;
+use ckptfs::engine::{self, life};
 use ckptfs::lifecycle::PinRef;
 use ckptfs::lifecycle::sweep::SweepOptions;
 use ckptfs::restore::verify::{self, FindingKind, Options, Read, Scope};
@@ -25,21 +24,6 @@ pub struct Healed {
     pub untold: u64,
     pub dead: u64,
     pub swept: u64,
-}
-
-fn take(world: &World, session: &Session, job: &Name) -> (u64, Content) {
-    let (directory, known) = world.databases.take(below(3), 0);
-    let request = SnapshotRequest {
-        job: job.clone(),
-        directory: directory.clone(),
-        operator: "db".to_owned(),
-        subtask: 0,
-        kind: CheckpointKind::Checkpoint,
-        number: None,
-    };
-    let report = engine::snapshot_directory(session, &request, &Silent).unwrap();
-    std::fs::remove_dir_all(directory).unwrap();
-    (report.number.get(), Content::from([(("db".to_owned(), 0), known)]))
 }
 
 fn sweep(session: &Session) -> u64 {
@@ -74,7 +58,8 @@ pub fn heal(world: &World, jobs: &[Name]) -> Healed {
         for n in session.catalog.job(job).unwrap().open {
             engine::abort(&session, job, n, "the campaign is over").unwrap();
         }
-        let (n, content) = take(world, &session, job);
+        let (n, content) = world.snapshot(&session, job, below(3));
+        let n = n.get();
         let number = ckptfs::types::CheckpointNumber::new(n).unwrap();
         let checkpoint = session.catalog.checkpoint(job, number).unwrap();
         assert!(world.read(&world.patient(), &checkpoint).unwrap() == content, "{job}/{n}");

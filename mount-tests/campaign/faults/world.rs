@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ckptfs::cache::{Cache, CacheOptions, Session};
+use ckptfs::engine::{self, SnapshotRequest};
 use ckptfs::error::{Error, Kind};
+use ckptfs::format::CheckpointKind;
 use ckptfs::lifecycle::{Catalog, Checkpoint};
 use ckptfs::restore::copy;
 use ckptfs::store::{Store, StoreOptions};
-use ckptfs::types::{CheckpointNumber, Silent, Uid};
+use ckptfs::types::{CheckpointNumber, Name, Silent, Uid};
 
 use super::databases::{Databases, LARGE};
 use super::layer::{Layer, MEMORY};
@@ -112,6 +114,22 @@ pub fn number(n: u64) -> CheckpointNumber {
 }
 
 impl World {
+    /// A checkpoint of a database that nobody worked on, by whoever calls.
+    pub fn snapshot(&self, session: &Session, job: &Name, database: u64) -> (CheckpointNumber, Content) {
+        let (directory, known) = self.databases.take(database, 0);
+        let request = SnapshotRequest {
+            job: job.clone(),
+            directory: directory.clone(),
+            operator: "db".to_owned(),
+            subtask: 0,
+            kind: CheckpointKind::Checkpoint,
+            number: None,
+        };
+        let number = engine::snapshot_directory(session, &request, &Silent).unwrap().number;
+        std::fs::remove_dir_all(directory).unwrap();
+        (number, Content::from([(("db".to_owned(), 0), known)]))
+    }
+
     pub fn new(layer: &Arc<Layer>, url: &str, root: &Path, databases: &Arc<Databases>) -> Self {
         std::fs::create_dir_all(root).unwrap();
         Self {
