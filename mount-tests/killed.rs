@@ -24,6 +24,7 @@ struct Silent(Arc<OnceLock<Notifier>>);
 /// This test, and the variable by which the daemon that it starts knows where to mount.
 const NAME: &str = "killed::the_reader_of_a_killed_daemon_is_let_go_though_a_notice_waits_for_it";
 const POINT: &str = "CKPTFS_TEST_POINT";
+const MEMORY: usize = 64 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
 fn root() -> FileAttr {
@@ -77,6 +78,8 @@ impl Filesystem for Silent {
 
 /// The daemon: a process of its own.
 fn daemon(point: &Path) {
+    // As if a database were open in it.
+    let memory = vec![1_u8; MEMORY];
     let device = mount_fuse(point, &MountOptions::default()).unwrap();
     let mut config = Config::default();
     config.n_threads = Some(2);
@@ -90,13 +93,27 @@ fn daemon(point: &Path) {
         Watcher::start(dev).unwrap()
     });
     let _ = session.run();
-    drop(watcher);
+    drop((watcher, memory));
 }
 
 /// Whether a thread of that name waits where no signal reaches it.
 fn is_stuck(daemon: &Child) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", daemon.id())) else { return false };
     tasks.filter_map(|t| fs::read_to_string(t.ok()?.path().join("stat")).ok()).any(|s| s.contains("(notice) D"))
+}
+
+/// Memory of the watcher of a mount, in bytes, when it has one.
+fn memory_of_watcher(point: &Path) -> Option<u64> {
+    let is_it = |process: &Path| {
+        let comm = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let wanted = format!("{POINT}={}", point.display());
+        comm.trim() == "ckptfs-watch" && environment.split(|b| *b == 0).any(|v| v == wanted.as_bytes())
+    };
+    let process = fs::read_dir("/proc").unwrap().filter_map(|e| Some(e.ok()?.path())).find(|p| is_it(p))?;
+    let status = fs::read_to_string(process.join("status")).unwrap();
+    let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Some(kib.unwrap() << 10)
 }
 
 /// Kills a daemon in that moment. How long its reader waits then, if it does not wait too long, and whether the daemon has ended.
@@ -115,6 +132,10 @@ fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
         to.send(count.unwrap_or_default()).unwrap();
     });
     assert!(soon(|| is_stuck(&daemon)), "no thread waits for the directory");
+    if watched {
+        let small = || memory_of_watcher(point).is_some_and(|bytes| bytes < MEMORY as u64 / 4);
+        assert!(soon(small), "the watcher keeps {:?} bytes of its process", memory_of_watcher(point));
+    }
     let begun = Instant::now();
     daemon.kill().unwrap();
     let waited = told.recv_timeout(Duration::from_secs(4)).ok().map(|entries| {

@@ -118,8 +118,58 @@ fn begin(files: &Files, kept: &[RawFd; 3]) -> ! {
         close_from_to(middle + 1, high - 1);
         close_from_to(high + 1, RawFd::MAX);
         libc::chdir(c"/".as_ptr());
+        give_memory_back();
         watch(files)
     }
+}
+
+/// Unmaps what the watched process had in large pieces of memory at the moment of the fork, and what would be kept for as long as it
+/// lives: that may be a database's cache. What is small may hold what libc needs, and what holds our own stack is needed.
+fn give_memory_back() {
+    let mut buffer = [0_u8; 4096];
+    let here = (&raw const buffer).addr();
+    // SAFETY: system calls on memory of this stack. What is unmapped is private memory without a name that nothing here points into:
+    // neither code nor a library's own variables are, and this stack, with its thread's variables, is left out.
+    unsafe {
+        let maps = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY);
+        let mut kept = 0;
+        loop {
+            let room = buffer.get_mut(kept..).unwrap_or_default();
+            let Ok(n @ 1..) = usize::try_from(libc::read(maps, room.as_mut_ptr().cast(), room.len())) else { break };
+            let filled = kept.saturating_add(n).min(buffer.len());
+            let mut at = 0;
+            let text = buffer.get(..filled).unwrap_or_default();
+            while let Some(length) = text.get(at..).and_then(|rest| rest.iter().position(|b| *b == b'\n')) {
+                let line = text.get(at..at.saturating_add(length)).unwrap_or_default();
+                if let Some((start, end)) = large_piece(line).filter(|(start, end)| !(*start..*end).contains(&here)) {
+                    libc::munmap(ptr::with_exposed_provenance_mut(start), end - start);
+                }
+                at = at.saturating_add(length).saturating_add(1);
+            }
+            // A line that is not whole yet.
+            buffer.copy_within(at.min(filled)..filled, 0);
+            kept = filled.saturating_sub(at);
+        }
+        libc::close(maps);
+    }
+}
+
+/// Where a line of `/proc/PID/maps` tells of at least so many bytes of private, writable memory of no file: `start-end rw-p offset dev inode name`.
+fn large_piece(line: &[u8]) -> Option<(usize, usize)> {
+    const LARGE: usize = 1 << 20;
+    let hex = |digits: &[u8]| {
+        digits.iter().try_fold(0_usize, |sum, digit| {
+            let digit = char::from(*digit).to_digit(16)?;
+            sum.checked_mul(16)?.checked_add(usize::try_from(digit).ok()?)
+        })
+    };
+    let mut words = line.split(|b| *b == b' ').filter(|w| !w.is_empty());
+    let mut range = words.next()?.split(|b| *b == b'-');
+    let (start, end) = (hex(range.next()?)?, hex(range.next()?)?);
+    let is_ours = words.next()?.get(1..4).is_some_and(|p| p.first() == Some(&b'w') && p.last() == Some(&b'p'));
+    let of_a_file = words.nth(2)? != b"0";
+    let named = words.next().is_some_and(|name| name != b"[heap]");
+    (is_ours && !of_a_file && !named && end.checked_sub(start)? >= LARGE).then_some((start, end))
 }
 
 fn watch(files: &Files) -> ! {
@@ -174,6 +224,29 @@ mod tests {
         assert!(!is_alive(b"12 (a) S) X 1 12"));
         assert!(!is_alive(b""));
         assert!(!is_alive(b"12 (cut off"));
+    }
+
+    #[test]
+    fn large_memory_of_no_file_is_found() {
+        assert_eq!(
+            large_piece(b"7f00000000-7f00200000 rw-p 00000000 00:00 0 "),
+            Some((0x7f_0000_0000, 0x7f_0020_0000))
+        );
+        assert_eq!(large_piece(b"00a00000-00c00000 rw-p 00000000 00:00 0      [heap]"), Some((0xa0_0000, 0xc0_0000)));
+        for other in [
+            &b"7f00000000-7f00010000 rw-p 00000000 00:00 0 "[..],
+            b"7f00000000-7f00200000 r-xp 00000000 fe:01 77 /usr/lib/libc.so.6",
+            b"7f00000000-7f00200000 rw-p 00000000 fe:01 77 /usr/lib/libc.so.6",
+            b"7f00000000-7f00200000 rw-s 00000000 00:00 0 ",
+            b"7f00000000-7f00200000 r--p 00000000 00:00 0 ",
+            b"7ffc00000000-7ffc00200000 rw-p 00000000 00:00 0 [stack]",
+            b"7f00200000-7f00000000 rw-p 00000000 00:00 0 ",
+            b"ffffffffffffffffff-0 rw-p 00000000 00:00 0 ",
+            b"7f00000000-7f0020",
+            b"",
+        ] {
+            assert_eq!(large_piece(other), None, "{}", String::from_utf8_lossy(other));
+        }
     }
 
     #[test]
