@@ -116,6 +116,23 @@ fn memory_of_watcher(point: &Path) -> Option<u64> {
     Some(kib.unwrap() << 10)
 }
 
+/// However a test ends, its daemon and its mount go.
+struct Cleared<'a> {
+    daemon: Child,
+    point: &'a Path,
+}
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        // By force: an abort, for the case in which nobody else asked for it.
+        for how in ["-f", "-l"] {
+            let _ = Command::new("umount").arg(how).arg(self.point).stderr(Stdio::null()).status();
+        }
+        let _ = self.daemon.wait();
+    }
+}
+
 /// Kills a daemon in that moment. How long its reader waits then, if it does not wait too long, and whether the daemon has ended.
 fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -123,7 +140,9 @@ fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
     if watched {
         command.env("CKPTFS_TEST_WATCHED", "1");
     }
-    let mut daemon = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let daemon = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut cleared = Cleared { daemon, point };
+    let daemon = &mut cleared.daemon;
     assert!(soon(|| point.join("known").exists()), "the daemon does not answer");
     let (to, told) = channel();
     let listed = point.to_owned();
@@ -131,7 +150,7 @@ fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
         let count = fs::read_dir(listed).map(|all| all.filter(Result::is_ok).count());
         to.send(count.unwrap_or_default()).unwrap();
     });
-    assert!(soon(|| is_stuck(&daemon)), "no thread waits for the directory");
+    assert!(soon(|| is_stuck(daemon)), "no thread waits for the directory");
     if watched {
         let small = || memory_of_watcher(point).is_some_and(|bytes| bytes < MEMORY as u64 / 4);
         assert!(soon(small), "the watcher keeps {:?} bytes of its process", memory_of_watcher(point));
@@ -143,11 +162,8 @@ fn kill(point: &Path, watched: bool) -> (Option<Duration>, bool) {
         begun.elapsed()
     });
     let ended = waited.is_some() && soon(|| daemon.try_wait().unwrap().is_some());
-    // By force: an abort, for the case in which nobody else asked for it.
-    let _ = Command::new("umount").arg("-f").arg(point).stderr(Stdio::null()).status();
-    let _ = Command::new("umount").arg("-l").arg(point).stderr(Stdio::null()).status();
+    drop(cleared);
     reader.join().unwrap();
-    daemon.wait().unwrap();
     (waited, ended)
 }
 
