@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step, created, got, read, tri, write};
-use crate::format::{Intent, TaskManifest};
+use crate::format::{FormatError, Intent, TaskManifest};
 use crate::store::Created;
 use crate::types::{CheckpointNumber, Digest, Key, Name};
 
@@ -110,8 +110,14 @@ impl Machine for Ack {
                 let Some(intent) = tri!(read::<Intent>(&key, bytes.as_ref())) else {
                     return Step::Done(Err(LifecycleError::NoSuchCheckpoint { job, number }));
                 };
-                if intent.record.place.uid != self.manifest.place.uid {
-                    return Step::Done(Err(LifecycleError::Confused));
+                let (found, own) = (intent.record.place.uid, self.manifest.place.uid);
+                if found != own {
+                    // An intent never changes: one of the two answers was another store's.
+                    let why = format!("it is attempt {found}, and was attempt {own} when this subtask began");
+                    return Step::Done(Err(LifecycleError::Format {
+                        key,
+                        source: FormatError::Damaged { what: "intent", why },
+                    }));
                 }
                 tri!(expects(&intent.record, &job, number, &self.operator, self.subtask));
                 let bytes = tri!(write(&self.manifest));

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 /// Hosts that see each other, and the machine that runs the test.
 pub struct Net {
+    /// The place among the nets of the machine, whoever made them: in the names and in the addresses.
     id: u32,
     hosts: usize,
 }
@@ -16,12 +17,32 @@ fn ip(args: &str) {
     assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// How many nets a machine has addresses for.
+const PLACES: u32 = 250;
+
+/// Makes the name space of a switch, whose name is taken by nobody: other tests make nets at the same time.
+fn free_place() -> u32 {
+    let begin = std::process::id() % PLACES;
+    let mut said = String::new();
+    for place in (begin..PLACES).chain(0..begin) {
+        let output = Command::new("ip").args(["netns", "add", &format!("ckn{place}")]).stdin(Stdio::null()).output();
+        let output = output.unwrap_or_else(|e| panic!("cannot run ip: {e}; install the package iproute2"));
+        if output.status.success() {
+            return place;
+        }
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !said.contains("File exists") {
+            break;
+        }
+    }
+    panic!("no name space for a net: {said}");
+}
+
 impl Net {
     /// Makes them. Needs root.
     pub fn new(hosts: usize) -> Self {
-        let net = Self { id: std::process::id(), hosts };
+        let net = Self { id: free_place(), hosts };
         let switch = net.switch();
-        ip(&format!("netns add {switch}"));
         ip(&format!("-n {switch} link add bridge type bridge"));
         ip(&format!("-n {switch} link set bridge up"));
         ip(&format!("link add {switch} type veth peer name uplink netns {switch}"));
@@ -50,7 +71,7 @@ impl Net {
 
     /// Of a host; 0 is the machine itself. Nothing beyond the bridge is reached by it.
     pub fn address(&self, host: usize) -> String {
-        format!("10.213.{}.{}", self.id % 250, host + 1)
+        format!("10.213.{}.{}", self.id, host + 1)
     }
 
     /// A program on a host.

@@ -3,13 +3,13 @@
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::crash::mode::Mode;
 use crate::crash::seed;
 use crate::crash::workers::{campaign, is_worker, work};
-use crate::tool::tool;
+use crate::tool::{PROGRAM, tool};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {
@@ -145,11 +145,22 @@ fn free(point: &Path) -> u64 {
     }
 }
 
+/// Memory in MiB with which the program begins at all: below it the loader ends it without a word.
+fn begins_with() -> u64 {
+    let begins = |mib: &u64| {
+        let mut command = Command::new(PROGRAM);
+        Limit::Memory(*mib).set(command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()));
+        command.status().is_ok_and(|status| status.success())
+    };
+    (8..4096).step_by(4).find(begins).expect("the program does not begin with 4 GiB")
+}
+
 fn modes() -> Vec<Mode> {
     let mut limits = Vec::new();
     limits.extend([6, 8, 10, 12, 16, 24, 40, 64].map(Limit::Files));
     limits.extend([0, 1, 100, 4096, 65_536, 200_000].map(Limit::Length));
-    limits.extend([28, 32, 40, 48, 64, 128, 512].map(Limit::Memory));
+    let least = begins_with();
+    limits.extend([0, 4, 8, 16, 32, 64, 128, 512].map(|more| Limit::Memory(least + more)));
     for ext4 in [false, true] {
         for below in [Below::Cache, Below::Everything] {
             limits.extend([0, 4, 16, 64, 160, 256, 400, 1024].map(|free| Limit::Disk { ext4, below, free }));

@@ -186,7 +186,8 @@ impl Layer {
                     texts(&text, "Prefix").first() != Some(&escape(place).as_str())
                 }
                 (Ask::Bulk, _) => true,
-                _ => target != request.target,
+                // Nor can one tell another store's record of the same name.
+                _ => in_bucket(target) != in_bucket(&request.target),
             };
             elsewhere && (given.body != answer.body || ask == Ask::Head)
         };
@@ -296,6 +297,11 @@ impl Layer {
             _ => Err(answer),
         }
     }
+}
+
+/// A target without its bucket.
+fn in_bucket(target: &str) -> &str {
+    target.trim_start_matches('/').split_once('/').map_or(target, |(_, rest)| rest)
 }
 
 fn busy() -> Answer {

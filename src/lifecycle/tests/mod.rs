@@ -15,6 +15,7 @@ use super::error::LifecycleError;
 use super::machine::{Machine, Request, Step};
 use super::open::{Open, OpenPlan, Opened};
 use super::takeover::TakeOver;
+use crate::error::Kind;
 use crate::format::records::{ExpiredRecord, FloorRecord};
 use crate::format::{
     BaseRef, BlobEntry, CheckpointKind, ExpectedOperator, FileEntry, FilePath, Place, Role, TaskManifest, encode,
@@ -213,6 +214,17 @@ fn missing_and_unexpected_acks_are_named() {
     stranger.place.subtask = Some((Name::encode("db"), 1));
     let e = run(&store, Ack::new(stranger).unwrap()).unwrap_err();
     assert!(matches!(e, LifecycleError::Unexpected { .. }), "{e}");
+}
+
+#[test]
+fn an_intent_of_another_attempt_is_damage_and_nothing_is_acknowledged() {
+    let store = Memory::store();
+    let opened = open(&store, WRITER);
+    let mut other = manifest(&opened, &[]);
+    other.place.uid = OTHER;
+    let e = run(&store, Ack::new(other).unwrap()).unwrap_err();
+    assert!(e.kind() == Kind::Damage && e.to_string().contains(&OTHER.to_string()), "{e}");
+    assert!(matches!(complete(&store, opened.number), Err(LifecycleError::Incomplete { .. })));
 }
 
 #[test]
