@@ -17,8 +17,8 @@ use crate::limits;
 use crate::store::Store;
 use crate::types::{CheckpointNumber, Key, KeyParts, Name, Prefix, RecordKind, Uid};
 
-/// What is listed of a job beside its outcomes.
-const OTHERS: [RecordKind; 4] = [RecordKind::Expired, RecordKind::Hidden, RecordKind::Floor, RecordKind::Intent];
+/// What is listed of a job after its outcomes.
+const SECOND: [RecordKind; 3] = [RecordKind::Expired, RecordKind::Hidden, RecordKind::Intent];
 
 /// The outcome of a number, if it is decided.
 ///
@@ -153,12 +153,16 @@ impl Catalog {
     fn listing(&self, job: &Name, wanted: Wanted) -> Result<JobListing, LifecycleError> {
         // Outcomes first: a checkpoint that expires between the lists is then shown as expired, never one that is not there as alive.
         let outcomes = self.numbers(RecordKind::Outcome, job)?;
-        let rest = parallel(OTHERS.to_vec(), |kind| self.numbers(kind, job))?;
-        let [expired, hidden, floor_numbers, intents]: [BTreeSet<CheckpointNumber>; 4] =
-            rest.try_into().map_err(|_| LifecycleError::Confused)?;
-        // After the tombstones: a pin that was granted was there before its checkpoint could die. Where nothing is dead, none is asked for.
+        let second = parallel(SECOND.to_vec(), |kind| self.numbers(kind, job))?;
+        let [expired, hidden, intents]: [BTreeSet<CheckpointNumber>; 3] =
+            second.try_into().map_err(|_| LifecycleError::Confused)?;
+        // After the tombstones: a floor is there before a tombstone is taken away, so that a dead number whose tombstone was not listed any
+        // more is passed by a floor that is. And a pin that was granted was there before its checkpoint could die; where nothing is dead,
+        // none is asked for.
         let dead = expired.iter().any(|n| outcomes.contains(n));
-        let pinned = if dead { self.numbers(RecordKind::Pin, job)? } else { BTreeSet::new() };
+        let third = if dead { vec![RecordKind::Floor, RecordKind::Pin] } else { vec![RecordKind::Floor] };
+        let mut third = parallel(third, |kind| self.numbers(kind, job))?.into_iter();
+        let (floor_numbers, pinned) = (third.next().unwrap_or_default(), third.next().unwrap_or_default());
         let lowest = outcomes.iter().chain(&intents).min().copied();
         let floors = self.floors(job, &floor_numbers, lowest)?;
         let alive: Vec<CheckpointNumber> = outcomes.iter().copied().filter(|n| !floors.gone(*n)).collect();

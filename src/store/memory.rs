@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::metrics::Counter;
 use crate::types::{Digest, Hasher};
 
 /// Whether a request fails: what is asked, and of which object.
-type Fault = Box<dyn Fn(&'static str, &str) -> bool + Send + Sync>;
+type Fault = Arc<dyn Fn(&'static str, &str) -> bool + Send + Sync>;
 
 /// Objects in memory.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Memory {
     /// An empty store in memory.
     #[must_use]
     pub fn store() -> Store {
-        Store::from_backend(std::sync::Arc::new(Self::new()), "memory://", StoreOptions::default())
+        Store::from_backend(Arc::new(Self::new()), "memory://", StoreOptions::default())
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
@@ -57,7 +57,7 @@ impl Memory {
 
     /// From now on those requests fail of which this says so: `get`, `head`, `list`, `create`, `upload` or `delete`, and the key.
     pub fn fail_when(&self, fault: impl Fn(&'static str, &str) -> bool + Send + Sync + 'static) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(fault));
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(fault));
     }
 
     /// Bytes of blobs that were uploaded, counted where they arrive.
@@ -67,7 +67,8 @@ impl Memory {
     }
 
     fn may(&self, what: &'static str, key: &str) -> Result<()> {
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may ask this store in its turn.
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !fault.as_ref().is_some_and(|fails| fails(what, key)) {
             return Ok(());
         }

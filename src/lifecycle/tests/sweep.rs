@@ -1,5 +1,9 @@
 //! Pin, expire, hide, sweep and forget on a store in memory.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::format::records::PinHolder;
 use crate::lifecycle::expire::Expire;
@@ -7,6 +11,7 @@ use crate::lifecycle::forget::Forget;
 use crate::lifecycle::hide::{Hide, Unhide};
 use crate::lifecycle::pin::{Pin, PinRef, Unpin};
 use crate::lifecycle::sweep::{Execute, Fate, Plan, StillThere, SweepOptions, SweepPlan, Swept};
+use crate::store::StoreOptions;
 
 fn dies(store: &Store, number: CheckpointNumber) -> Result<bool, LifecycleError> {
     run(store, Expire::new(job(), number, "test".to_owned()))
@@ -276,6 +281,36 @@ fn unused_numbers_below_a_floor_can_still_be_begun() {
     complete(&store, early.number).unwrap();
     assert_eq!(sweep(&store), Swept::default());
     assert_eq!(Catalog::new(store).checkpoint(&job(), n(3)).unwrap().number, n(3));
+}
+
+/// What a sweep forgets between the lists of a reader that knows the outcome is dead, whichever list came first.
+#[test]
+fn what_is_forgotten_amid_a_listing_is_not_back_from_the_dead() {
+    let memory = Arc::new(Memory::new());
+    let store = Store::from_backend(memory.clone(), "memory://", StoreOptions::default());
+    let (one, _) = completed(&store, b"one");
+    let (two, _) = completed(&store, b"two");
+    let catalog = Catalog::new(store.clone());
+    assert_eq!(catalog.job(&job()).unwrap().checkpoints.len(), 2);
+    dies(&store, one).unwrap();
+    let (floors, begun) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    memory.fail_when(move |what, key| {
+        if what == "list" && key.starts_with("floor/") {
+            floors.store(true, Ordering::SeqCst);
+        }
+        if what == "list" && key.starts_with("expired/") && !begun.swap(true, Ordering::SeqCst) {
+            // A listing that asks for floors beside the tombstones has asked by then.
+            let waited = Instant::now();
+            while !floors.load(Ordering::SeqCst) && waited.elapsed() < Duration::from_millis(200) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(gc(&store).is_some());
+        }
+        false
+    });
+    let shown: Vec<_> = catalog.job(&job()).unwrap().checkpoints.into_keys().collect();
+    assert_eq!(shown, [two]);
 }
 
 #[test]
