@@ -30,7 +30,7 @@ const LAYERS: [(&str, u8); 18] = [
 const SIDEWAYS: [(&str, &str); 3] = [("main", "cli"), ("store", "local"), ("types", "limits")];
 
 /// Outside crates with one home.
-const HOMES: [(&str, &[&str]); 15] = [
+const HOMES: [(&str, &[&str]); 21] = [
     ("clap", &["cli", "main"]),
     ("indicatif", &["cli"]),
     ("env_logger", &["cli", "main"]),
@@ -39,7 +39,13 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("postcard", &["state"]),
     ("bao_tree", &["cache"]),
     ("object_store", &["store"]),
-    ("tokio", &["store"]),
+    ("tokio", &["store", "status"]),
+    ("hyper", &["status"]),
+    ("hyper_util", &["status"]),
+    ("http_body_util", &["status"]),
+    ("maud", &["status"]),
+    ("percent_encoding", &["status"]),
+    ("prometheus_client", &["status"]),
     ("futures_util", &["store"]),
     ("url", &["store"]),
     ("libc", &["local"]),

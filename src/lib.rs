@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod restore;
 #[cfg(feature = "rocksdb")]
 pub mod state;
+pub mod status;
 pub mod store;
 pub mod types;
 pub mod view;

@@ -303,3 +303,12 @@ pub const FLINK_BIG_NUMBER: usize = 1024;
 
 /// Most options and most serializers of one of Flink's states: it writes one and four.
 pub const FLINK_STATE_PROPERTIES: usize = 64;
+
+/// Clients of the status page that are served at once: a few people and scrapers, and what a stranger may take of our descriptors.
+pub const STATUS_CONNECTIONS: usize = 64;
+
+/// Threads that find answers for the status page: each may wait for a dead store.
+pub const STATUS_ANSWERS: usize = 8;
+
+/// Bytes of a request's head: a browser sends some hundreds. The HTTP server allows no smaller bound than this.
+pub const STATUS_REQUEST: usize = 8192;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::error::Result;
-use super::{Inner, uses};
+use super::{Cache, Inner, uses};
 use crate::limits::CACHE_RECENT_S;
 use crate::local::{Dir, FileKind, FileLock, FileStat, lease};
 use crate::types::Digest;
@@ -55,6 +55,28 @@ impl Candidate {
 pub(super) struct Held {
     pub(super) bytes: u64,
     files: Vec<Candidate>,
+}
+
+/// What a cache takes of its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occupied {
+    /// Bytes on the disk of its files that have no other name.
+    pub bytes: u64,
+    /// How many such files there are.
+    pub files: u64,
+    /// Bytes that are free on its disk.
+    pub free: u64,
+}
+
+impl Cache {
+    /// Looks at all its files and at its disk.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub fn occupied(&self) -> Result<Occupied> {
+        let held = self.inner.held()?;
+        Ok(Occupied { bytes: held.bytes, files: held.files.len() as u64, free: self.inner.room()?.available })
+    }
 }
 
 impl Held {

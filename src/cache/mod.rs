@@ -57,6 +57,7 @@ use crate::types::{Digest, Name, Uid};
 pub use clones::Making;
 pub use error::{CacheError, Result};
 pub use evict::Evicted;
+pub use evict::Occupied;
 pub use lazy::LazyFile;
 pub use link::{Batch, LinkedIn};
 pub use room::CacheLimits;

@@ -252,7 +252,7 @@ pub(super) fn read_limits(root: &dir::Dir) -> std::io::Result<CacheLimits> {
 }
 
 impl Inner {
-    fn room(&self) -> Result<Room> {
+    pub(super) fn room(&self) -> Result<Room> {
         process::room_of(&self.root).map_err(|e| CacheError::io(&self.path, "look at its disk", e))
     }
 

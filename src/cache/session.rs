@@ -1,6 +1,7 @@
 //! A store and a cache, opened together: what every verb that moves bytes works with.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Cache, CacheOptions};
 use crate::error::{Error, Kind, Result};
@@ -8,6 +9,7 @@ use crate::lifecycle::{self, Catalog, LifecycleError, StoreIdentity};
 use crate::limits;
 use crate::local::dir::Dir;
 use crate::local::process;
+use crate::metrics::Work;
 use crate::store::{Store, StoreOptions};
 use crate::types::{KeyRing, Name, Uid};
 
@@ -43,6 +45,8 @@ pub struct Session {
     pub catalog: Catalog,
     /// Whether this call created the store.
     pub created: bool,
+    /// What was written through it.
+    pub work: Arc<Work>,
 }
 
 /// The default store: `file://` under the user's data directory.
@@ -127,6 +131,7 @@ impl Session {
             blocks_writing: identity.blocks_writing,
             cache,
             created,
+            work: Arc::default(),
         };
         Ok(session)
     }

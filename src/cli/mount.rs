@@ -1,6 +1,7 @@
 //! `mount`: shows a store's checkpoints as a read-only directory, in the foreground or as a daemon.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use ckptfs::engine::Session;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::fuse::{self, MountRequest, Mounted};
 use ckptfs::local::process::{self, ReadyPipe, Started};
+use ckptfs::status::{self, Server, Status};
 use ckptfs::view::View;
 
 use super::Context;
@@ -36,6 +38,9 @@ pub(crate) struct Args {
     /// Fetch only what is read, and what lies ahead of a sequential reader; not the whole file behind it
     #[arg(long)]
     no_fetch_behind: bool,
+    /// Show metrics and a status page here: a port of 127.0.0.1, or an address with a port
+    #[arg(long, value_name = "ADDR", value_parser = words::listen)]
+    listen: Option<SocketAddr>,
     #[command(flatten)]
     room: super::room::Args,
     /// Keep a checkpoint pinned so long after its last file was closed, against a sweep between two opens: 90s, 10m, 1h
@@ -52,7 +57,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         return daemon(context, args);
     }
     match serve(context, args) {
-        Ok((mounted, view, _lock)) => {
+        Ok(Serving { mounted, view, _status, _lock }) => {
             if let Some(ready) = ready {
                 // A parent that went away does not matter to the mount.
                 let _ = ready.ready();
@@ -76,7 +81,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     }
 }
 
-fn serve(context: &Context, args: &Args) -> Result<(Mounted, View, ckptfs::local::lock::FileLock)> {
+/// What lives as long as the mount.
+struct Serving {
+    mounted: Mounted,
+    view: View,
+    _status: Option<Server>,
+    _lock: ckptfs::local::lock::FileLock,
+}
+
+fn serve(context: &Context, args: &Args) -> Result<Serving> {
     // Before a cache is made for a mount that cannot be.
     fuse::place(&args.mountpoint)?;
     let session = Session::open(&context.options())?;
@@ -100,7 +113,13 @@ fn serve(context: &Context, args: &Args) -> Result<(Mounted, View, ckptfs::local
     let view = View::of_session(&session);
     let mounted = fuse::mount(&request, view.clone())?;
     view.keep_pins(Duration::from_millis(args.pin_idle)).map_err(no_thread)?;
-    Ok((mounted, view, lock))
+    let shown = status::Mount { point: mounted.point().to_owned(), counters: mounted.shared_counters() };
+    let listen = |at| Server::start(at, Status::new(&session, Some(shown))?);
+    let status = args.listen.map(listen).transpose()?;
+    if let Some(server) = &status {
+        words::tell(context.quiet, &format!("status page at http://{}/", server.address()));
+    }
+    Ok(Serving { mounted, view, _status: status, _lock: lock })
 }
 
 /// Starts this program anew, detached, and waits for its word.
@@ -129,6 +148,9 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
         push(&["--allow-unsafe-file-system".into()]);
     }
     push(&["mount".into(), "--daemon".into()]);
+    if let Some(at) = args.listen {
+        push(&["--listen".into(), at.to_string().into()]);
+    }
     if args.allow_other {
         push(&["--allow-other".into()]);
     }

@@ -95,17 +95,7 @@ pub(crate) fn unpin(context: &Context, args: &UnpinArgs) -> Result<Exit> {
 
 /// Who holds a pin, in words.
 pub(super) fn holder(record: Option<&PinRecord>) -> String {
-    match record.map(|r| &r.holder) {
-        None => "it cannot be read, and holds".to_owned(),
-        Some(PinHolder::Mount { host }) => format!("a mount on {host}"),
-        Some(PinHolder::Clone { host, directory, job: Some(job), .. }) => {
-            format!("job {job} on a clone in {directory} on {host}")
-        }
-        Some(PinHolder::Clone { host, directory, job: None, .. }) => format!("a clone in {directory} on {host}"),
-        Some(PinHolder::Writer) => "a writer, for a snapshot".to_owned(),
-        Some(PinHolder::Person { note }) if note.is_empty() => "a person".to_owned(),
-        Some(PinHolder::Person { note }) => format!("a person: {note}"),
-    }
+    record.map_or_else(|| PinHolder::UNREADABLE.to_owned(), |r| r.holder.to_string())
 }
 
 fn kind(record: Option<&PinRecord>) -> &'static str {

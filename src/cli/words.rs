@@ -1,6 +1,7 @@
 //! Words for people: sizes, times, tables, progress bars. Whatever came from a store is cleaned before it reaches a terminal.
 
 use std::io::{IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use ckptfs::engine::Progress;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::restore::Selection;
 use ckptfs::restore::select::job_name;
-use ckptfs::types::{CheckpointNumber, Name, Utc};
+use ckptfs::types::{CheckpointNumber, Name, Size, Utc};
+
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -57,6 +59,14 @@ pub(crate) fn number_of(selection: &Selection) -> Result<(Name, CheckpointNumber
     Ok((selection.job.clone(), number))
 }
 
+/// Where to listen: `9464` or `127.0.0.1:9464`, `[::]:9464`.
+pub(crate) fn listen(text: &str) -> std::result::Result<SocketAddr, String> {
+    let port = text.trim_start_matches(':').parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    port.ok().or_else(|| text.parse().ok()).ok_or_else(|| {
+        format!("{text:?} is neither a port, such as 9464 on 127.0.0.1, nor an address with one, such as 0.0.0.0:9464")
+    })
+}
+
 /// `90s`, `30m`, `24h`, `7d` in milliseconds.
 pub(crate) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration: write 90s, 30m, 24h or 7d");
@@ -83,17 +93,7 @@ pub(crate) fn selection(text: &str) -> std::result::Result<Selection, String> {
 
 /// `1.5 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut unit = 0;
-    let mut whole = bytes;
-    let mut rest = 0;
-    while whole >= 1024 && unit + 1 < UNITS.len() {
-        rest = whole % 1024;
-        whole /= 1024;
-        unit += 1;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    if unit == 0 { format!("{whole} {name}") } else { format!("{whole}.{} {name}", rest * 10 / 1024) }
+    Size(bytes).to_string()
 }
 
 /// `2026-11-29 16:18:00` in UTC, from milliseconds since 1970.
@@ -188,7 +188,7 @@ impl Progress for Bar {
         self.with(|bar| bar.set_length(bytes));
     }
 
-    fn phase(&self, name: &str) {
+    fn phase(&self, name: &'static str) {
         self.with(|bar| bar.set_message(name.to_owned()));
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::phased::Phased;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::lifecycle::LifecycleError;
@@ -95,7 +96,8 @@ impl Companion for Beside<'_> {
 /// When anything that could need something cannot be read; when there are blobs and not a single record.
 pub fn plan(session: &Session, options: SweepOptions, progress: &dyn Progress) -> Result<SweepPlan> {
     session.ready_to_write()?;
-    let beside = Beside::new(session, progress, None);
+    let phased = Phased::new(&session.work, progress);
+    let beside = Beside::new(session, &phased, None);
     let mut tries = PLANS;
     loop {
         tries -= 1;
@@ -116,8 +118,12 @@ pub fn plan(session: &Session, options: SweepOptions, progress: &dyn Progress) -
 /// # Errors
 /// When the store fails.
 pub fn execute(session: &Session, plan: &SweepPlan, options: GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-    let beside = Beside::new(session, progress, options.rate);
+    let phased = Phased::new(&session.work, progress);
+    let beside = Beside::new(session, &phased, options.rate);
     let swept = driver::run_beside(&session.store, &beside, Execute::new(plan, options.foreign))?;
+    session.work.sweeps.inc();
+    session.work.swept_blobs.add(swept.blobs);
+    session.work.swept_bytes.add(swept.bytes);
     let mut report = GcReport { swept, ..GcReport::default() };
     report.leftovers = session.store.remove_leftovers()?;
     for (job, numbers) in &plan.jobs {

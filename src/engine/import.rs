@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::SnapshotReport;
 use super::foreign::{self, ForeignTask, Import};
 use super::input::{ForeignContent, ForeignFile};
+use super::phased::Phased;
 use super::snapshot;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
@@ -41,6 +42,19 @@ pub type Prepare<'a> = dyn FnMut(&ExpectedOperator, u32) -> Result<ForeignTask<'
 /// # Errors
 /// When anything cannot be read or stored: then nothing is published. When the number was given up before.
 pub fn import<'a>(
+    (session, sources): (&Session, &Sources),
+    request: &ImportRequest,
+    prepare: &mut Prepare<'a>,
+    last: impl FnOnce(&[Arc<TaskManifest>]) -> Result<ForeignTask<'a>>,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let phased = Phased::new(&session.work, progress);
+    let result = import_in_phases((session, sources), request, prepare, last, &phased);
+    session.work.failed_snapshots.add(u64::from(result.is_err()));
+    result
+}
+
+fn import_in_phases<'a>(
     (session, sources): (&Session, &Sources),
     request: &ImportRequest,
     prepare: &mut Prepare<'a>,

@@ -18,6 +18,7 @@ pub mod life;
 pub mod link;
 pub mod origin;
 pub mod pack;
+mod phased;
 pub mod plan;
 pub mod scan;
 pub mod snapshot;

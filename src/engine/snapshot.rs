@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::ahead::Ahead;
 use super::origin::{self, Origin};
+use super::phased::Phased;
 use super::scan::{Scan, scan};
 use super::upload::{Task, store_directory};
 use crate::cache::Session;
@@ -151,6 +152,17 @@ pub fn snapshot_scanned(
     scanned: &Scan,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
+    let result = snapshot_in_phases(session, request, scanned, &Phased::new(&session.work, progress));
+    session.work.failed_snapshots.add(u64::from(result.is_err()));
+    result
+}
+
+fn snapshot_in_phases(
+    session: &Session,
+    request: &SnapshotRequest,
+    scanned: &Scan,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
     let begun = Instant::now();
     let operator = Name::encode(&request.operator);
     let parallelism = request
@@ -200,6 +212,17 @@ pub fn snapshot_scanned(
 /// # Errors
 /// When the checkpoint is not open or does not expect the subtask; otherwise as [`snapshot_directory`].
 pub fn acknowledge(
+    session: &Session,
+    request: &SnapshotRequest,
+    number: CheckpointNumber,
+    progress: &dyn Progress,
+) -> Result<SnapshotReport> {
+    let result = acknowledge_in_phases(session, request, number, &Phased::new(&session.work, progress));
+    session.work.failed_snapshots.add(u64::from(result.is_err()));
+    result
+}
+
+fn acknowledge_in_phases(
     session: &Session,
     request: &SnapshotRequest,
     number: CheckpointNumber,

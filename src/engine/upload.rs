@@ -243,6 +243,11 @@ pub fn acknowledge(session: &Session, finished: Finished) -> Result<SnapshotRepo
     let stored = session.store.signed(&key, acked.bytes)?;
     session.cache.put_manifest(&Digest::of(&stored), &stored)?;
     session.cache.tidy();
+    let work = &session.work;
+    work.snapshots.inc();
+    work.logical_bytes.add(acked.manifest.logical_bytes);
+    work.new_bytes.add(acked.manifest.new_bytes);
+    work.reused_bytes.add(finished.reused_bytes);
     Ok(SnapshotReport {
         number: CheckpointNumber::new(place.number).map_err(|_| internal())?,
         uid: place.uid,

@@ -87,6 +87,26 @@ pub struct PinRecord {
     pub pinned_ms: u64,
 }
 
+impl PinHolder {
+    /// What is said of a pin whose record cannot be read.
+    pub const UNREADABLE: &str = "it cannot be read, and holds";
+}
+
+impl std::fmt::Display for PinHolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mount { host } => write!(f, "a mount on {host}"),
+            Self::Clone { host, directory, job: Some(job), .. } => {
+                write!(f, "job {job} on a clone in {directory} on {host}")
+            }
+            Self::Clone { host, directory, job: None, .. } => write!(f, "a clone in {directory} on {host}"),
+            Self::Writer => f.write_str("a writer, for a snapshot"),
+            Self::Person { note } if note.is_empty() => f.write_str("a person"),
+            Self::Person { note } => write!(f, "a person: {note}"),
+        }
+    }
+}
+
 /// `floor/<job>/<f>.json`: the numbers below `place.number` are gone, except the survivors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FloorRecord {

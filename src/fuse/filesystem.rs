@@ -17,6 +17,7 @@ use fuser::{
 use super::attr;
 use super::errno::errno;
 use super::inner::{Inner, guarded};
+use crate::metrics::{Operation, Timed};
 
 /// Requests that may be under way at once for read-ahead and the like; the kernel's own default of 16 starves parallel
 /// readers.
@@ -32,8 +33,15 @@ const BLOCK: u32 = 4096;
 pub(super) struct Adapter(pub(super) Arc<Inner>);
 
 impl Adapter {
-    fn run(&self, what: &'static str, handler: impl FnOnce(&Arc<Inner>)) {
-        guarded(&self.0.counters, what, || handler(&self.0));
+    /// A request that is answered at once.
+    fn run(&self, operation: Operation, ino: INodeNo, handler: impl FnOnce(&Arc<Inner>)) {
+        self.wait(operation, ino, |inner, _timed| handler(inner));
+    }
+
+    /// One whose answer may have to wait: it takes its time along.
+    fn wait(&self, operation: Operation, ino: INodeNo, handler: impl FnOnce(&Arc<Inner>, Timed)) {
+        let timed = self.0.counters.begin(operation, ino.0);
+        guarded(&self.0.counters, operation.name(), || handler(&self.0, timed));
     }
 }
 
@@ -72,34 +80,31 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.run("lookup", |inner| match name.to_str() {
-            Some(name) => inner.lookup(parent.0, name, reply),
+        self.wait(Operation::Lookup, parent, |inner, timed| match name.to_str() {
+            Some(name) => inner.lookup(parent.0, name, timed, reply),
             // All our names are ASCII.
             None => reply.error(Errno::ENOENT),
         });
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.run("getattr", |inner| {
-            inner.counters.getattrs.inc();
-            match inner.view.attr(ino.0) {
-                Ok(found) => reply.attr(&attr::attr_ttl(found.lasting), &inner.owner.attr(&found.attr)),
-                Err(e) => reply.error(errno(&e)),
-            }
+        self.run(Operation::Getattr, ino, |inner| match inner.view.attr(ino.0) {
+            Ok(found) => reply.attr(&attr::attr_ttl(found.lasting), &inner.owner.attr(&found.attr)),
+            Err(e) => reply.error(errno(&e)),
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.run("readlink", |inner| match inner.view.readlink(ino.0) {
+        self.run(Operation::Readlink, ino, |inner| match inner.view.readlink(ino.0) {
             Ok(target) => reply.data(target.as_bytes()),
             Err(e) => reply.error(errno(&e)),
         });
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.run("open", |inner| {
+        self.wait(Operation::Open, ino, |inner, timed| {
             if flags.acc_mode() == OpenAccMode::O_RDONLY {
-                inner.open(ino.0, reply);
+                inner.open(ino.0, timed, reply);
             } else {
                 reply.error(Errno::EROFS);
             }
@@ -109,7 +114,7 @@ impl Filesystem for Adapter {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -117,46 +122,46 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.run("read", |inner| inner.read(fh.0, offset, size, reply));
+        self.wait(Operation::Read, ino, |inner, timed| inner.read(fh.0, offset, size, timed, reply));
     }
 
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.run("release", |inner| {
+        self.run(Operation::Release, ino, |inner| {
             inner.release(fh.0);
             reply.ok();
         });
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.run("opendir", |inner| inner.opendir(ino.0, reply));
+        self.run(Operation::Opendir, ino, |inner| inner.opendir(ino.0, reply));
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.run("readdir", |inner| inner.readdir(fh.0, offset, reply));
+    fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.wait(Operation::Readdir, ino, |inner, timed| inner.readdir(fh.0, offset, timed, reply));
     }
 
-    fn readdirplus(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        self.run("readdirplus", |inner| inner.readdirplus(fh.0, offset, reply));
+    fn readdirplus(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.wait(Operation::Readdir, ino, |inner, timed| inner.readdirplus(fh.0, offset, timed, reply));
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.run("releasedir", |inner| {
+    fn releasedir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.run(Operation::Release, ino, |inner| {
             inner.release(fh.0);
             reply.ok();
         });
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.run("statfs", |inner| {
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        self.run(Operation::Statfs, ino, |inner| {
             let space = inner.view.space();
             let unit = u64::from(BLOCK);
             let free = space.free / unit;
@@ -166,7 +171,7 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.run("getxattr", |inner| match name.to_str() {
+        self.run(Operation::Getxattr, ino, |inner| match name.to_str() {
             Some(name) => inner.getxattr(ino.0, name, size, reply),
             None => reply.error(Errno::NO_XATTR),
         });

@@ -13,13 +13,14 @@ use fuser::{
 
 use super::ahead::Reader;
 use super::attr::{self, GENERATION, Owner};
-use super::counters::Counters;
 use super::errno::{errno, is_news};
 use super::handles::{Bytes, Handles, Open, OpenDirectory, OpenFile};
 use super::notify::Notes;
 use super::passthrough::{Decided, Modes};
 use super::pool::{Pool, Refuse};
 use crate::local::process::{self, Advice};
+use crate::metrics::Mount as Counters;
+use crate::metrics::Timed;
 use crate::view::{Content, Found, Lasting, Names, Opened, View, ViewError};
 
 /// How long a request for names or manifests may wait for the store: longer than the store itself waits for two requests in a row,
@@ -106,8 +107,7 @@ fn refuse(what: &str, ino: u64, error: &ViewError, reply: impl Refuse) {
 }
 
 impl Inner {
-    pub(super) fn lookup(self: &Arc<Self>, parent: u64, name: &str, reply: ReplyEntry) {
-        self.counters.lookups.inc();
+    pub(super) fn lookup(self: &Arc<Self>, parent: u64, name: &str, timed: Timed, reply: ReplyEntry) {
         if name.len() > NAME_MAX {
             reply.error(Errno::ENAMETOOLONG);
         } else if let Some(known) = self.view.try_lookup(parent, name) {
@@ -119,7 +119,10 @@ impl Inner {
                 METADATA_PATIENCE,
                 reply,
                 move || view.lookup(parent, &asked),
-                move |reply, result| this.answer_lookup(parent, &name, reply, result),
+                move |reply, result| {
+                    this.answer_lookup(parent, &name, reply, result);
+                    drop(timed);
+                },
             );
         }
     }
@@ -153,16 +156,15 @@ impl Inner {
         }
     }
 
-    pub(super) fn readdir(self: &Arc<Self>, handle: u64, offset: u64, reply: ReplyDirectory) {
-        self.list(handle, offset, reply);
+    pub(super) fn readdir(self: &Arc<Self>, handle: u64, offset: u64, timed: Timed, reply: ReplyDirectory) {
+        self.list(handle, offset, timed, reply);
     }
 
-    pub(super) fn readdirplus(self: &Arc<Self>, handle: u64, offset: u64, reply: ReplyDirectoryPlus) {
-        self.list(handle, offset, reply);
+    pub(super) fn readdirplus(self: &Arc<Self>, handle: u64, offset: u64, timed: Timed, reply: ReplyDirectoryPlus) {
+        self.list(handle, offset, timed, reply);
     }
 
-    fn list<R: Page>(self: &Arc<Self>, handle: u64, offset: u64, reply: R) {
-        self.counters.readdirs.inc();
+    fn list<R: Page>(self: &Arc<Self>, handle: u64, offset: u64, timed: Timed, reply: R) {
         let Some(open) = self.handles.directory(handle) else { return reply.refuse(Errno::EBADF) };
         let kept = open.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // From the front again means: as it is now. Of what never changes, now is always.
@@ -180,7 +182,10 @@ impl Inner {
             METADATA_PATIENCE,
             reply,
             move || view.names(ino),
-            move |reply, result| this.answer_list(&open, offset, reply, result),
+            move |reply, result| {
+                this.answer_list(&open, offset, reply, result);
+                drop(timed);
+            },
         );
     }
 
@@ -213,7 +218,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn open(self: &Arc<Self>, ino: u64, reply: ReplyOpen) {
+    pub(super) fn open(self: &Arc<Self>, ino: u64, timed: Timed, reply: ReplyOpen) {
         if let Some(known) = self.view.try_open(ino) {
             return self.answer_open(ino, reply, known);
         }
@@ -227,6 +232,7 @@ impl Inner {
             move || view.open(ino),
             move |reply, result| {
                 this.answer_open(ino, reply, result);
+                drop(timed);
             },
         );
     }
@@ -251,20 +257,21 @@ impl Inner {
                 }
             }
         };
-        let backing = match &bytes {
-            Bytes::Passthrough(backing) => Some(backing.clone()),
-            _ => None,
+        let (opened_as, backing) = match &bytes {
+            Bytes::Passthrough(backing) => (&self.counters.opens_passthrough, Some(backing.clone())),
+            Bytes::File(_) => (&self.counters.opens_fallback, None),
+            Bytes::Parts(_) => (&self.counters.opens_lazy, None),
+            Bytes::Text(_) => (&self.counters.opens_text, None),
         };
+        opened_as.inc();
         let open = OpenFile { ino, size, bytes, in_modes, _hold: opened.hold };
         let handle = FileHandle(self.handles.insert(Open::File(Arc::new(open))));
         match backing {
             Some(backing) => {
-                self.counters.opens_passthrough.inc();
                 // Never KEEP_CACHE here: the kernel answers EIO to both together.
                 reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &backing.id);
             }
             None => {
-                self.counters.opens_served.inc();
                 reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
             }
         }
@@ -280,7 +287,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn read(self: &Arc<Self>, handle: u64, offset: u64, size: u32, reply: ReplyData) {
+    pub(super) fn read(self: &Arc<Self>, handle: u64, offset: u64, size: u32, timed: Timed, reply: ReplyData) {
         let Some(open) = self.handles.file(handle) else { return reply.error(Errno::EBADF) };
         if let Bytes::Passthrough(backing) = &open.bytes {
             // The kernel reads such a file itself, and asks us only for read-ahead into a cache that nobody reads. Do
@@ -292,13 +299,20 @@ impl Inner {
             return;
         }
         if let Bytes::Parts(parts) = &open.bytes {
-            return self.read_parts(&open, parts, offset, size, reply);
+            return self.read_parts(&open, parts, (offset, size), timed, reply);
         }
         BUFFER.with_borrow_mut(|buffer| self.answer_read(open.ino, offset, reply, open.read(offset, size, buffer)));
     }
 
     /// Reads from a file that is not all local: what is there is answered at once, for the rest a worker waits.
-    fn read_parts(self: &Arc<Self>, open: &Arc<OpenFile>, reader: &Reader, offset: u64, size: u32, reply: ReplyData) {
+    fn read_parts(
+        self: &Arc<Self>,
+        open: &Arc<OpenFile>,
+        reader: &Reader,
+        (offset, size): (u64, u32),
+        timed: Timed,
+        reply: ReplyData,
+    ) {
         let there = open.size.saturating_sub(offset).min(u64::from(size));
         let length = usize::try_from(there).unwrap_or_default();
         if let Some(ahead) = reader.read(offset, there) {
@@ -323,7 +337,10 @@ impl Inner {
                 let mut buffer = vec![0; length];
                 parts.read(offset, &mut buffer).map(|()| buffer)
             },
-            move |reply, result| this.answer_read(ino, offset, reply, result.as_deref()),
+            move |reply, result| {
+                this.answer_read(ino, offset, reply, result.as_deref());
+                drop(timed);
+            },
         );
     }
 

@@ -5,7 +5,6 @@
 
 mod ahead;
 mod attr;
-mod counters;
 mod errno;
 mod filesystem;
 mod handles;
@@ -15,5 +14,5 @@ mod notify;
 mod passthrough;
 mod pool;
 
-pub use counters::Counters;
+pub use crate::metrics::Mount as Counters;
 pub use mounted::{MountRequest, Mounted, Unmounted, mount, place, umount};

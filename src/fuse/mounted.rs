@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use fuser::{Config, Session, SessionACL};
 
 use super::attr::Owner;
-use super::counters::Counters;
 use super::filesystem::Adapter;
 use super::handles::Handles;
 use super::inner::Inner;
@@ -23,6 +22,7 @@ use crate::local::mount::{self as local_mount, MountOptions};
 use crate::local::signal::Termination;
 use crate::local::watch::Watcher;
 use crate::local::{mounts, process, xattr};
+use crate::metrics::Mount as Counters;
 use crate::view::View;
 
 /// How long an unmount waits for the session to end. While files are open it cannot; they go on.
@@ -262,6 +262,12 @@ impl Mounted {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.0.0.counters
+    }
+
+    /// The counters themselves, for whoever shows them.
+    #[must_use]
+    pub fn shared_counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.0.0.counters)
     }
 
     /// Waits until it was unmounted, by whomever.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
-use super::counters::Counters;
+use crate::metrics::Mount as Counters;
 
 /// A name is told twice, the second time after this long: the kernel may take in the answer of a lookup that was
 /// on its way only after the first telling.

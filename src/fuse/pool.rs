@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fuser::Errno;
 
-use super::counters::Counters;
+use crate::metrics::Mount as Counters;
 use crate::types::sync::{Condvar, Mutex, thread};
 
 /// Most threads that wait at once. Each is one request to the store or one copy of a file; more would not make either faster.
@@ -88,6 +88,7 @@ impl Pool {
     ) {
         let shared = &self.0;
         shared.counters.waited.inc();
+        let waiting = shared.counters.waiting.hold();
         let slot = Slot(Arc::new(Mutex::new(Some(reply))));
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = (Instant::now() + patience, state.next);
@@ -107,6 +108,7 @@ impl Pool {
         let for_worker = Arc::downgrade(shared);
         let counters = shared.counters.clone();
         state.queue.push_back(Box::new(move || {
+            let _waiting = waiting;
             // Nobody waits any more: then there is no reason to fetch anything either.
             if slot.0.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
                 let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -68,6 +68,8 @@ pub struct JobListing {
     pub checkpoints: BTreeMap<CheckpointNumber, Checkpoint>,
     /// Begun and not decided.
     pub open: BTreeSet<CheckpointNumber>,
+    /// Given up and not dead yet, with the reason: those since the last completed one.
+    pub aborted: BTreeMap<CheckpointNumber, String>,
     /// Decided, and the record cannot be believed.
     pub unreadable: Vec<(CheckpointNumber, String)>,
 }
@@ -97,7 +99,7 @@ enum Wanted {
 #[derive(Debug, Clone)]
 enum Seen {
     Completed(Uid, Arc<CheckpointManifest>),
-    Aborted,
+    Aborted(Arc<str>),
 }
 
 /// What reading one outcome gave.
@@ -171,6 +173,7 @@ impl Catalog {
             job: job.clone(),
             checkpoints: BTreeMap::new(),
             open: intents.into_iter().filter(|n| !outcomes.contains(n) && !floors.gone(*n)).collect(),
+            aborted: BTreeMap::new(),
             unreadable: Vec::new(),
         };
         for (number, seen) in read {
@@ -182,7 +185,12 @@ impl Catalog {
                         .checkpoints
                         .insert(number, Checkpoint { job, number, uid, manifest, hidden, expired, pinned });
                 }
-                Ok(Some(Seen::Aborted) | None) => {}
+                Ok(Some(Seen::Aborted(reason))) => {
+                    if !expired.contains(&number) {
+                        listing.aborted.insert(number, reason.as_ref().to_owned());
+                    }
+                }
+                Ok(None) => {}
                 // One bad record, whoever wrote it, does not take the others out of sight.
                 Err(e) if e.is_bad_record() => {
                     listing.unreadable.push((number, e.to_string()));
@@ -250,7 +258,7 @@ impl Catalog {
         let Some(decoded) = read::<Outcome>(&key, bytes.as_ref())? else { return Ok(None) };
         let seen = match decoded.record.verdict {
             Verdict::Completed(manifest) => Seen::Completed(decoded.record.place.uid, Arc::new(manifest)),
-            Verdict::Aborted { .. } => Seen::Aborted,
+            Verdict::Aborted { reason } => Seen::Aborted(reason.into()),
         };
         self.seen.insert(key, seen.clone());
         Ok(Some(seen))

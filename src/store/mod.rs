@@ -76,6 +76,24 @@ pub struct Counters {
     pub bytes_down: Counter,
     /// Attempts after a first one failed.
     pub retries: Counter,
+    /// Those of each kind that failed: what was absent or there already is an answer.
+    pub failed_puts: Counter,
+    /// See `failed_puts`.
+    pub failed_gets: Counter,
+    /// See `failed_puts`.
+    pub failed_heads: Counter,
+    /// See `failed_puts`.
+    pub failed_lists: Counter,
+    /// See `failed_puts`.
+    pub failed_deletes: Counter,
+}
+
+/// Counts a request that failed.
+fn noted<T>(failed: &Counter, result: Result<T>) -> Result<T> {
+    if result.is_err() {
+        failed.inc();
+    }
+    result
 }
 
 /// How a create-if-absent ended.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::backend::Put;
 use super::error::{Result, StoreError};
-use super::{Created, Foreign, Listed, ListedAll, Store};
+use super::{Created, Foreign, Listed, ListedAll, Store, noted};
 use crate::format::whole_at;
 use crate::limits;
 use crate::types::{BlobName, Key, KeyParts, Prefix, RecordKind, Uid};
@@ -83,7 +83,7 @@ impl Store {
         loop {
             let got = self.retrying(0, || {
                 self.0.counters.gets.inc();
-                let got = self.0.backend.get(key, max_len)?;
+                let got = noted(&self.0.counters.failed_gets, self.0.backend.get(key, max_len))?;
                 if let Some(bytes) = &got {
                     self.0.counters.bytes_down.add(bytes.len() as u64);
                 }
@@ -108,7 +108,7 @@ impl Store {
     pub fn head(&self, key: &Key) -> Result<Option<u64>> {
         self.retrying(0, || {
             self.0.counters.heads.inc();
-            self.0.backend.head(key.as_str())
+            noted(&self.0.counters.failed_heads, self.0.backend.head(key.as_str()))
         })
     }
 
@@ -140,7 +140,8 @@ impl Store {
         let raw = self.retrying(0, || {
             self.0.counters.lists.inc();
             // One more than is allowed tells "as many" from "too many".
-            self.0.backend.list(prefix.as_str().trim_end_matches('/'), after, limits::LISTED + 1)
+            let directory = prefix.as_str().trim_end_matches('/');
+            noted(&self.0.counters.failed_lists, self.0.backend.list(directory, after, limits::LISTED + 1))
         })?;
         if raw.len() > limits::LISTED {
             return Err(StoreError::Unsupported {
@@ -179,7 +180,8 @@ impl Store {
         loop {
             attempt += 1;
             self.0.counters.puts.inc();
-            let failure = match self.0.backend.create(key, body.clone(), durable) {
+            let created = self.0.backend.create(key, body.clone(), durable);
+            let failure = match noted(&self.0.counters.failed_puts, created) {
                 Ok(Put::Created) => {
                     self.0.counters.bytes_up.add(body.len() as u64);
                     return Ok(Created::New);
@@ -234,7 +236,7 @@ impl Store {
         let body = self.signed(key, body)?;
         self.0.counters.puts.inc();
         self.0.counters.bytes_up.add(body.len() as u64);
-        self.0.backend.replace(key.as_str(), body)
+        noted(&self.0.counters.failed_puts, self.0.backend.replace(key.as_str(), body))
     }
 
     /// Deletes an object. One that is not there is no error.
@@ -258,7 +260,7 @@ impl Store {
         for chunk in keys.chunks(DELETED_AT_ONCE) {
             self.retrying(0, || {
                 self.0.counters.deletes.add(chunk.len() as u64);
-                self.0.backend.delete(chunk)
+                noted(&self.0.counters.failed_deletes, self.0.backend.delete(chunk))
             })?;
         }
         Ok(())
@@ -300,7 +302,7 @@ impl Store {
         const LOOK_AT: usize = 1000;
         let found = self.retrying(0, || {
             self.0.counters.lists.inc();
-            self.0.backend.list("", None, LOOK_AT)
+            noted(&self.0.counters.failed_lists, self.0.backend.list("", None, LOOK_AT))
         })?;
         Ok(found.iter().any(|o| !o.key.starts_with(super::probe::DIRECTORY)))
     }
@@ -338,7 +340,7 @@ impl Store {
         }
         let blobs = self.retrying(0, || {
             self.0.counters.lists.inc();
-            self.0.backend.list(RecordKind::Blobs.as_str(), None, LISTED_AT_ONCE)
+            noted(&self.0.counters.failed_lists, self.0.backend.list(RecordKind::Blobs.as_str(), None, LISTED_AT_ONCE))
         })?;
         if blobs.len() >= LISTED_AT_ONCE {
             return Ok(None);

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::backend::{Sink, Staging};
 use super::error::{Result, StoreError};
-use super::{BlobSource, Store};
+use super::{BlobSource, Store, noted};
 use crate::limits;
 use crate::types::{BlobName, Digest, Key, KeyParts};
 
@@ -49,7 +49,7 @@ impl StagedBlob<'_> {
     pub fn publish(self, name: &BlobName, length: u64) -> Result<()> {
         let counters = &self.store.0.counters;
         counters.puts.inc();
-        self.staging.publish(Key::blob(name).as_str(), length, &counters.bytes_up)
+        noted(&counters.failed_puts, self.staging.publish(Key::blob(name).as_str(), length, &counters.bytes_up))
     }
 }
 
@@ -149,7 +149,7 @@ impl Store {
                 received = received.saturating_add(piece.len() as u64);
                 Ok(())
             });
-            match result {
+            match noted(&self.0.counters.failed_gets, result) {
                 Err(e) if received > 0 => {
                     broken = Some(e);
                     Ok(())
@@ -178,7 +178,8 @@ impl Store {
         }
         let upload = || {
             self.0.counters.puts.inc();
-            self.0.backend.upload(key.as_str(), &name.digest, &source, &self.0.counters.bytes_up)
+            let sent = self.0.backend.upload(key.as_str(), &name.digest, &source, &self.0.counters.bytes_up);
+            noted(&self.0.counters.failed_puts, sent)
         };
         // A large upload tries its parts again, not itself.
         if len <= self.0.options.single_put { self.retrying(len, upload) } else { upload() }
@@ -211,7 +212,8 @@ impl Store {
         }
         let mend = || {
             self.0.counters.puts.inc();
-            self.0.backend.mend(key.as_str(), digest, &source, &self.0.counters.bytes_up)
+            let sent = self.0.backend.mend(key.as_str(), digest, &source, &self.0.counters.bytes_up);
+            noted(&self.0.counters.failed_puts, sent)
         };
         if len <= self.0.options.single_put {
             self.retrying(len, mend)?;

@@ -5,7 +5,7 @@ pub trait Progress: Sync {
     /// So many files and bytes lie ahead.
     fn plan(&self, _files: u64, _bytes: u64) {}
     /// A phase begins.
-    fn phase(&self, _name: &str) {}
+    fn phase(&self, _name: &'static str) {}
     /// So many bytes are done.
     fn advance(&self, _bytes: u64) {}
 }

@@ -126,7 +126,10 @@ impl AsyncPart {
         });
         match result {
             Ok(ended) => ended,
-            Err(failed) => self.failed(failed),
+            Err(failed) => {
+                self.checkpoint.environment().session.work.failed_snapshots.inc();
+                self.failed(failed)
+            }
         }
     }
 

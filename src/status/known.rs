@@ -1,0 +1,148 @@
+//! What was last listed of the store. A thread lists anew from time to time, so that neither a scrape nor a page waits for a store that is
+//! slow or dead.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::cache::{Cache, Occupied};
+use crate::lifecycle::{Catalog, Checkpoint, JobListing, driver};
+use crate::types::Name;
+
+/// Time between two listings that nobody asked for: what a page shows of checkpoints is at most so old.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Time between two looks at all files of the cache.
+const ROOM: Duration = Duration::from_secs(60);
+
+/// A page wants no older listing than this, where the store answers.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How long a page waits for a listing before it shows the last one.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One job.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) listing: JobListing,
+    /// Completed ones in the view.
+    pub(super) visible: usize,
+}
+
+impl Job {
+    pub(super) fn latest(&self) -> Option<&Checkpoint> {
+        self.listing.latest()
+    }
+}
+
+/// What is known of the store.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) jobs: BTreeMap<Name, Arc<Job>>,
+    /// When the listing began that this came of.
+    pub(super) listed: Option<SystemTime>,
+    /// Why the last one failed, if it did.
+    pub(super) failure: Option<String>,
+    /// What the cache takes, where it could be looked at.
+    pub(super) room: Option<Occupied>,
+}
+
+impl Known {
+    pub(super) fn listed_seconds(&self) -> f64 {
+        self.listed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map_or(0.0, |d| d.as_secs_f64())
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: Arc<Known>,
+    /// When the last listing ended, well or not.
+    ended: Option<Instant>,
+    wanted: bool,
+    stopped: bool,
+}
+
+/// The thread and what it found.
+#[derive(Debug, Default)]
+pub(super) struct Listings {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Listings {
+    /// Starts the thread. It ends when [`Listings::stop`] is called.
+    pub(super) fn start(catalog: Catalog, cache: Cache) -> std::io::Result<Arc<Self>> {
+        let listings = Arc::new(Self::default());
+        let own = Arc::clone(&listings);
+        std::thread::Builder::new().name("ckptfs-listings".to_owned()).spawn(move || own.run(&catalog, &cache))?;
+        Ok(listings)
+    }
+
+    fn run(&self, catalog: &Catalog, cache: &Cache) {
+        let mut looked: Option<Instant> = None;
+        let mut room = None;
+        loop {
+            let begun = SystemTime::now();
+            let found = list(catalog);
+            if looked.is_none_or(|at| at.elapsed() >= ROOM) {
+                room = cache.occupied().ok();
+                looked = Some(Instant::now());
+            }
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.known = Arc::new(match found {
+                Ok(jobs) => Known { jobs, listed: Some(begun), failure: None, room },
+                Err(e) => Known { failure: Some(e.to_string()), room, ..(*state.known).clone() },
+            });
+            state.ended = Some(Instant::now());
+            state.wanted = false;
+            self.changed.notify_all();
+            let until = Instant::now() + INTERVAL;
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                if state.stopped {
+                    return;
+                }
+                if state.wanted || left.is_zero() {
+                    break;
+                }
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// What was found the last time.
+    pub(super) fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner).known)
+    }
+
+    /// What is there now, or the last that was found when the store does not say at once.
+    pub(super) fn fresh(&self) -> Arc<Known> {
+        let asked = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |state: &State| state.ended.is_some_and(|ended| asked.saturating_duration_since(ended) < FRESH);
+        while !is_fresh(&state) && state.ended.is_none_or(|ended| ended < asked) && !state.stopped {
+            let left = PATIENCE.saturating_sub(asked.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            state.wanted = true;
+            self.changed.notify_all();
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Arc::clone(&state.known)
+    }
+}
+
+fn list(catalog: &Catalog) -> Result<BTreeMap<Name, Arc<Job>>, crate::lifecycle::LifecycleError> {
+    let listings = driver::parallel(catalog.jobs()?, |job| catalog.job(&job))?;
+    let jobs = listings.into_iter().map(|listing| {
+        let visible = listing.visible().count();
+        (listing.job.clone(), Arc::new(Job { listing, visible }))
+    });
+    Ok(jobs.collect())
+}

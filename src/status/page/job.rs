@@ -1,0 +1,141 @@
+//! `/job/JOB`: a job's checkpoints over time.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::chart::{Point, chart};
+use super::{Page, ago, checkpoint_link, freshness, plain, size, took};
+use crate::error::{Error, Kind};
+use crate::format::CheckpointKind;
+use crate::lifecycle::Checkpoint;
+use crate::status::Status;
+use crate::status::known::Job;
+use crate::types::{Name, Size, Utc};
+
+/// How many checkpoints a chart shows: bars of some pixels each.
+const SHOWN: usize = 200;
+
+/// From begin to end, by its writer's clock.
+pub(super) fn duration(c: &Checkpoint) -> Duration {
+    Duration::from_millis(c.manifest.completed_ms.saturating_sub(c.manifest.opened_ms))
+}
+
+/// What an operator should look at.
+pub(super) fn remarks(job: &Job) -> Markup {
+    let listing = &job.listing;
+    html! {
+        @if !listing.unreadable.is_empty() { span.bad { (listing.unreadable.len()) " unreadable" } " " }
+        @if !listing.aborted.is_empty() { span.bad { (listing.aborted.len()) " given up since" } " " }
+        @if !listing.open.is_empty() { (listing.open.len()) " under way" }
+    }
+}
+
+pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
+    let known = status.fresh();
+    let Some(job) = known.jobs.get(name) else {
+        return match &known.failure {
+            Some(why) => Err(Error::new(Kind::Unavailable, why.clone())),
+            None => Err(Error::new(Kind::NotFound, format!("there is no job {name}"))),
+        };
+    };
+    let newest: Vec<&Checkpoint> = job.listing.visible().rev().take(SHOWN).collect();
+    let bytes: Vec<Point> = newest
+        .iter()
+        .rev()
+        .map(|c| Point {
+            name: c.number.to_string(),
+            bar: c.manifest.new_bytes as f64,
+            line: Some(c.manifest.logical_bytes as f64),
+            says: format!(
+                "{}: holds {}, sent {}",
+                c.number,
+                Size(c.manifest.logical_bytes),
+                Size(c.manifest.new_bytes)
+            ),
+        })
+        .collect();
+    let times: Vec<Point> = newest
+        .iter()
+        .rev()
+        .map(|c| Point {
+            name: c.number.to_string(),
+            bar: duration(c).as_secs_f64(),
+            line: None,
+            says: format!("{}: {}", c.number, took(duration(c))),
+        })
+        .collect();
+    let content = html! {
+        (freshness(&known))
+        @if newest.is_empty() {
+            p { "No checkpoint of it is completed and in the view." }
+        } @else {
+            h2 { "Bytes" }
+            p { span.key-held { "Line" } ": what a checkpoint holds. " span.key-sent { "Bars" } ": what was sent for it." }
+            (chart("What checkpoints hold and what was sent for each", &bytes, |top| Size(top as u64).to_string()))
+            h2 { "Time from begin to end" }
+            (chart("How long each checkpoint took", &times, |top| took(Duration::from_secs_f64(top))))
+        }
+        (failures(job))
+        @if !newest.is_empty() { (table(job, &newest)) }
+    };
+    Ok(Page { here: "", title: format!("Job {name}"), content })
+}
+
+/// What was given up, what is under way, what cannot be read.
+fn failures(job: &Job) -> Markup {
+    let listing = &job.listing;
+    html! {
+        @if !listing.aborted.is_empty() || !listing.unreadable.is_empty() || !listing.open.is_empty() {
+            h2 { "Not completed" }
+            ul {
+                @for (n, reason) in &listing.aborted {
+                    li { (n) " was given up: " (plain(reason)) }
+                }
+                @for (n, why) in &listing.unreadable {
+                    li.bad { (n) " cannot be read: " (plain(why)) ". " code { "ckptfs verify" } " says more." }
+                }
+                @for n in &listing.open {
+                    li { (n) " is under way, or its writer is gone." }
+                }
+            }
+        }
+    }
+}
+
+fn table(job: &Job, newest: &[&Checkpoint]) -> Markup {
+    html! {
+        h2 { "Checkpoints" }
+        div.wide {
+            table {
+                caption { "The newest " (newest.len()) " of " (job.visible) " in the view" }
+                thead {
+                    tr {
+                        th scope="col" { "Checkpoint" }
+                        th scope="col" { "Kind" }
+                        th scope="col" { "Completed (UTC)" }
+                        th.n scope="col" { "Took" }
+                        th.n scope="col" { "Subtasks" }
+                        th.n scope="col" { "Files" }
+                        th.n scope="col" { "Holds" }
+                        th.n scope="col" { "Sent" }
+                    }
+                }
+                tbody {
+                    @for c in newest {
+                        tr {
+                            th scope="row" { (checkpoint_link(&c.job, c.number, &c.number.to_string())) }
+                            td { @if c.manifest.kind == CheckpointKind::Savepoint { "savepoint" } @else { "checkpoint" } }
+                            td { time title=(ago(c.manifest.completed_ms)) { (Utc(c.manifest.completed_ms)) } }
+                            td.n { (took(duration(c))) }
+                            td.n { (c.manifest.subtasks.len()) }
+                            td.n { (c.manifest.files) }
+                            td.n { (size(c.manifest.logical_bytes)) }
+                            td.n { (size(c.manifest.new_bytes)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
