@@ -19,8 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Weed {
     child: Child,
     port: u16,
-    /// The filer's port, and that of its RPC.
-    filer: (u16, u16),
+    /// The filer's port.
+    filer: u16,
     dir: PathBuf,
 }
 
@@ -97,7 +97,7 @@ impl Weed {
         }
         let log = File::create(dir.join("weed.log")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        let mut server = Self { child, port: ports[6], filer: (ports[4], ports[5]), dir };
+        let mut server = Self { child, port: ports[6], filer: ports[4], dir };
         let begun = Instant::now();
         while !server.answers() {
             let ended = server.child.try_wait().unwrap();
@@ -127,12 +127,47 @@ impl Weed {
         fs::read_to_string(self.dir.join("weed.log")).unwrap_or_default()
     }
 
-    /// Copies a directory into the bucket, below a prefix.
+    /// Copies a directory into the bucket: its files have their names below the prefix.
     pub fn put(&self, directory: &Path, prefix: &str) {
-        let (port, grpc) = self.filer;
-        let to = format!("http://127.0.0.1:{port}.{grpc}/buckets/{BUCKET}/{prefix}/");
-        let told = Command::new(program()).arg("filer.copy").arg(directory).arg(to).output().unwrap();
-        assert!(told.status.success(), "{told:?}");
+        for file in crate::tool::walk(directory) {
+            let name = file.strip_prefix(directory).unwrap().to_str().unwrap();
+            self.place(&format!("{prefix}/{name}"), &fs::read(&file).unwrap());
+        }
+    }
+
+    /// Puts an object into the bucket, whatever is there, past the server's S3 part.
+    pub fn place(&self, key: &str, bytes: &[u8]) {
+        assert_eq!(self.ask("PUT", key, bytes).0, 201, "{key}");
+    }
+
+    /// Takes an object away.
+    pub fn remove(&self, key: &str) {
+        assert_eq!(self.ask("DELETE", key, b"").0, 204, "{key}");
+    }
+
+    /// An object's bytes, where it is there.
+    pub fn bytes(&self, key: &str) -> Option<Vec<u8>> {
+        let (status, body) = self.ask("GET", key, b"");
+        assert!(status == 200 || status == 404, "{key}: {status}");
+        (status == 200).then_some(body)
+    }
+
+    /// The filer's status and body.
+    fn ask(&self, method: &str, key: &str, bytes: &[u8]) -> (u16, Vec<u8>) {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.filer)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = format!(
+            "{method} /buckets/{BUCKET}/{key} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n",
+            bytes.len()
+        )
+        .into_bytes();
+        request.extend(bytes);
+        socket.write_all(&request).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        let head = answer.windows(4).position(|w| w == b"\r\n\r\n").expect("no answer");
+        let status = String::from_utf8_lossy(&answer[..head]).split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_off(head + 4))
     }
 
     /// Where something in the bucket is.
