@@ -31,7 +31,8 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} / {} / {}", self.place(), self.plan.mode.name(), self.plan.k)?;
+        let (scenario, mode, seed) = (self.scenario.name, self.plan.mode.name(), crate::crash::seed());
+        write!(f, "{scenario}/{}/{mode}/{} (seed {seed})", self.step, self.plan.k)?;
         self.plan.only.as_ref().map_or(Ok(()), |only| write!(f, " of {only}"))
     }
 }

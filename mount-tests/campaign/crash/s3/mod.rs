@@ -1,5 +1,6 @@
 //! Crash points by request: the client of a real S3 server dies at each of its requests, before, after and amid it; then what a person
-//! does, and the full check. `CKPTFS_CRASH_SHARE=n` visits every n-th point, others with another `CKPTFS_TEST_SEED` (1: all).
+//! does, and the full check. `CKPTFS_CRASH_SHARE=n` visits every n-th point, others with another `CKPTFS_TEST_SEED` (1: all),
+//! `CKPTFS_CRASH_ONLY=scenario/step/mode/k` some alone.
 
 mod bench;
 mod planted;
@@ -14,7 +15,7 @@ use super::mode::Mode;
 use super::point::{Hits, prepare};
 use super::proxy::Plan;
 use super::scenarios::{SCENARIOS, Scenario};
-use super::workers::share;
+use super::workers::{only, share};
 use crate::s3::Weed;
 
 /// Those whose steps are verbs and need no mount. The first snapshot is left out: its probe alone is hundreds of requests of a second each.
@@ -98,6 +99,12 @@ fn chosen(steps: &[(&'static Scenario, usize)], reach: &BTreeMap<(usize, Mode), 
         let ((scenario, step), unit, mode) = (steps[*unit], *unit, *mode);
         (1..=*most).map(move |k| (unit, Point { scenario, step, plan: Plan { mode, k, only: None } }))
     };
+    let only = |point: &Point| only(point.scenario, point.step, point.plan.mode);
+    // One point alone is wanted wherever it lies.
+    if std::env::var_os("CKPTFS_CRASH_ONLY").is_some() {
+        let wanted = |point: &Point| only(point).is_some_and(|k| k.is_none_or(|k| k == point.plan.k));
+        return reach.iter().flat_map(of).filter(|(_, point)| wanted(point)).collect();
+    }
     // Counted through all steps, so that each does not begin with the same requests.
     let all = reach.iter().flat_map(of).enumerate();
     all.filter(|(n, _)| *n as u64 % share(SHARE) == super::seed() % share(SHARE)).map(|(_, point)| point).collect()
@@ -118,7 +125,7 @@ fn every_request() {
     let points = chosen(&steps, &sum.lock().unwrap().reach);
     visit_all(&mut benches, points, &sum);
     let mut missed = missed(&steps, &sum.lock().unwrap());
-    if share(SHARE) == 1 {
+    if share(SHARE) == 1 && std::env::var_os("CKPTFS_CRASH_ONLY").is_none() {
         // Threads change places from run to run, and with them the numbers of requests: the rest is hit by its kind.
         for _ in 0..TRIES {
             visit_all(&mut benches, missed, &sum);
@@ -135,6 +142,9 @@ fn every_request() {
     table.iter().for_each(|(place, n)| println!("{place} {n:>4}"));
     println!("{} requests hit, {} kinds of (step, mode, request)", hits.values().sum::<u64>(), hits.len());
     assert!(failures.is_empty(), "{} requests lost something:\n{}", failures.len(), failures.join("\n"));
+    if std::env::var_os("CKPTFS_CRASH_ONLY").is_some() {
+        return assert!(!hits.is_empty(), "nothing was hit");
+    }
     let modes: BTreeSet<&str> = hits.keys().map(|h| h.split(" | ").nth(1).unwrap()).collect();
     assert!(modes.len() == MODES.len(), "only {modes:?} were visited");
     let never: Vec<String> = missed.iter().map(|(_, point)| point.to_string()).collect();
