@@ -5,7 +5,7 @@
 mod bench;
 mod planted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -105,9 +105,12 @@ fn chosen(steps: &[(&'static Scenario, usize)], reach: &BTreeMap<(usize, Mode), 
         let wanted = |point: &Point| only(point).is_some_and(|k| k.is_none_or(|k| k == point.plan.k));
         return reach.iter().flat_map(of).filter(|(_, point)| wanted(point)).collect();
     }
-    // Counted through all steps, so that each does not begin with the same requests.
-    let all = reach.iter().flat_map(of).enumerate();
-    all.filter(|(n, _)| *n as u64 % share(SHARE) == super::seed() % share(SHARE)).map(|(_, point)| point).collect()
+    // Counted through all steps, so that each does not begin with the same requests; each mode by itself, as few requests can be torn.
+    let every = |mode: Mode| {
+        let all = reach.iter().filter(move |((_, m), _)| *m == mode).flat_map(of).enumerate();
+        all.filter(|(n, _)| *n as u64 % share(SHARE) == super::seed() % share(SHARE)).map(|(_, point)| point)
+    };
+    MODES.into_iter().flat_map(every).collect()
 }
 
 #[test]
@@ -123,9 +126,11 @@ fn every_request() {
     };
     visit_all(&mut benches, steps.iter().enumerate().map(quiet).collect(), &sum);
     let points = chosen(&steps, &sum.lock().unwrap().reach);
+    let all = points.len() as u64;
     visit_all(&mut benches, points, &sum);
     let mut missed = missed(&steps, &sum.lock().unwrap());
-    if share(SHARE) == 1 && std::env::var_os("CKPTFS_CRASH_ONLY").is_none() {
+    let whole = share(SHARE) == 1 && std::env::var_os("CKPTFS_CRASH_ONLY").is_none();
+    if whole {
         // Threads change places from run to run, and with them the numbers of requests: the rest is hit by its kind.
         for _ in 0..TRIES {
             visit_all(&mut benches, missed, &sum);
@@ -140,15 +145,13 @@ fn every_request() {
         *table.entry(format!("{:<32} {:<7}", words[0], words[1])).or_default() += n;
     }
     table.iter().for_each(|(place, n)| println!("{place} {n:>4}"));
-    println!("{} requests hit, {} kinds of (step, mode, request)", hits.values().sum::<u64>(), hits.len());
+    let hit = hits.values().sum::<u64>();
+    println!("{hit} requests hit, {} kinds of (step, mode, request)", hits.len());
     assert!(failures.is_empty(), "{} requests lost something:\n{}", failures.len(), failures.join("\n"));
-    if std::env::var_os("CKPTFS_CRASH_ONLY").is_some() {
-        return assert!(!hits.is_empty(), "nothing was hit");
-    }
-    let modes: BTreeSet<&str> = hits.keys().map(|h| h.split(" | ").nth(1).unwrap()).collect();
-    assert!(modes.len() == MODES.len(), "only {modes:?} were visited");
+    // A run that makes fewer requests than the first one leaves out its last ones.
+    assert!(hit > 0 && hit >= all / 2, "only {hit} of {all} requests were hit");
     let never: Vec<String> = missed.iter().map(|(_, point)| point.to_string()).collect();
-    assert!(share(SHARE) > 1 || never.is_empty(), "never hit: {never:#?}");
+    assert!(!whole || never.is_empty(), "never hit: {never:#?}");
 }
 
 /// Kinds of requests that runs without a crash make and that a mode never hit, although it can.
