@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 
 /// The program's own command line: of a program, not of the library.
 #[path = "../../src/cli/mod.rs"]
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, unexpected_cfgs)]
 mod cli;
 
 /// Every verb with all its options is described before the first word is read: so many bytes' worth of it.
