@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ckptfs::cache::{Session, SessionOptions};
+use ckptfs::local::{identity, xattr};
 use ckptfs::store::{Store, StoreOptions};
 use ckptfs::types::{Digest, Key, Prefix, RecordKind};
 use serde::{Deserialize, Serialize};
@@ -136,10 +137,15 @@ pub fn digests(dir: &Path) -> Files {
     database(dir).into_iter().map(|(name, bytes)| (name, Digest::of(&bytes).to_hex())).collect()
 }
 
-/// Whether a file is never written in place once it has its name: it may be shared with a copy, as its inode's record then holds there too.
+/// Whether a file is never written in place once it has its name and its inode's record: it may be shared with a copy, where the record
+/// then holds too. One without a record is not: the first visit would give it one, and no other visit would see the program make it.
 fn immutable(path: &Path) -> bool {
     let text = path.to_str().unwrap();
-    text.ends_with(".sst") || text.contains("/files/") || text.contains("/store/blobs/")
+    let recorded = || {
+        let record = fs::File::open(path).and_then(|file| xattr::get(&file, identity::ATTRIBUTE));
+        record.is_ok_and(|record| record.is_some())
+    };
+    text.contains("/store/blobs/") || (text.ends_with(".sst") || text.contains("/files/")) && recorded()
 }
 
 /// Copies a tree. Immutable files are linked.
