@@ -6,6 +6,7 @@
 #   CKPTFS_MUTANTS_AGAIN=1              tries what survived the last time, with tests that are new
 #   CKPTFS_MUTANTS_WITH="explorer mount" test programs besides the library's own; "" for none: minutes instead of hours
 #   CKPTFS_MUTANTS_OF="restore"         modules whose mutants are tried now; the others keep the verdicts that they have
+#   CKPTFS_MUTANTS_ALONE=no             leaves out the three dozen that take a build of their own
 #   CKPTFS_MUTANTS_TMP=DIR              where the tests put their files
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)

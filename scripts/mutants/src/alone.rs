@@ -28,9 +28,10 @@ pub fn judge(root: &Path, out: &Path, mutants: Vec<&Mutant>, verdicts: &mut Verd
                 .status()
                 .expect("cargo")
         };
+        // Most fall to the tests beside them.
         let what = if !cargo(&["--no-run"]).success() {
             "unviable"
-        } else if cargo(&[]).success() {
+        } else if cargo(&["--", &crate::near(&mutant.file)]).success() && cargo(&[]).success() {
             "survived"
         } else {
             "killed"

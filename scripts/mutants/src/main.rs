@@ -2,7 +2,8 @@
 //! A mutant then costs a run of the tests that reach it, until the first that fails; one that no test reaches costs nothing.
 //! usage: ckptfs-mutants ROOT LIST OUT [SHARD/OF]   (CKPTFS_MUTANTS_AGAIN=1: only what survived the last time, with new tests;
 //! CKPTFS_MUTANTS_WITH: the test programs besides the library's own, each tried on what survived those before it;
-//! CKPTFS_MUTANTS_OF: the modules whose mutants are tried now, the others keep their verdicts)
+//! CKPTFS_MUTANTS_OF: the modules whose mutants are tried now, the others keep their verdicts;
+//! CKPTFS_MUTANTS_ALONE=no: not those that take a build each)
 
 mod alone;
 mod book;
@@ -97,7 +98,8 @@ fn main() {
             }
         }
     }
-    let left = mutants.iter().filter(mine).filter(|mutant| built.alone.contains(&mutant.number));
+    let alone = std::env::var("CKPTFS_MUTANTS_ALONE").unwrap_or_default() != "no";
+    let left = mutants.iter().filter(mine).filter(|mutant| alone && built.alone.contains(&mutant.number));
     alone::judge(root, out, left.collect(), &mut verdicts);
     book::write(&book, &verdicts);
 
