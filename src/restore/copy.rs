@@ -12,6 +12,7 @@ use crate::cache::{Session, gone};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
+use crate::limits;
 use crate::local::{self, LocalError, dir::Dir};
 use crate::types::Progress;
 use crate::types::{Hasher, Key, Uid};
@@ -144,6 +145,16 @@ pub(super) fn write_verified(
                 return Err(disk(path, e));
             }
             read?;
+        } else if !blob.bundle {
+            let (mut from, end) = (extent.offset, extent.offset.saturating_add(extent.length));
+            while from < end {
+                let next = end.min(from.saturating_add(limits::FETCH_CHUNK));
+                let bytes = session.store.get_range(&Key::blob(&blob.name), from..next)?;
+                hasher.update(&bytes);
+                out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
+                at += bytes.len() as u64;
+                from = next;
+            }
         } else {
             let bytes = match session.cache.read_extent(&session.store, manifest, extent) {
                 // No room for the whole bundle: the section alone, which the file's digest vouches for.

@@ -157,3 +157,23 @@ fn a_cache_that_is_too_small_is_not_begun_with() {
         }
     }
 }
+
+#[test]
+fn a_part_of_a_blob_is_copied_as_it_is_served() {
+    let world = World::new();
+    let bytes = noise(9, 3000);
+    let checkpoint = world.checkpoint("app", |part| {
+        let blob = part.blob(&bytes);
+        part.file("db/000001.sst", &bytes[..1000], &[(blob, 0, 1000).into()]);
+        part.file("db/000002.sst", &bytes[2000..], &[(blob, 2000, 1000).into()]);
+        part.file("db/000003.sst", &bytes[1..2000], &[(blob, 1, 999).into(), (blob, 1000, 1000).into()]);
+    });
+    let target = world.path("db");
+    copy(&world.session, &checkpoint, &all(&checkpoint), &target, &Silent).unwrap();
+    let expected = [("000001.sst", &bytes[..1000]), ("000002.sst", &bytes[2000..]), ("000003.sst", &bytes[1..2000])];
+    assert_eq!(
+        read_all(&target),
+        expected.into_iter().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).collect()
+    );
+    warm(&world.session, &checkpoint, &all(&checkpoint), &Silent).unwrap();
+}
