@@ -240,7 +240,7 @@ impl<'a> References<'a> {
         for (name, (kind, why), named) in looked.into_iter().flatten() {
             let hurts = self.hurts(session, &named.users);
             let expired = |hurt: &Hurt| records.expired.contains(&(hurt.job.clone(), hurt.number));
-            let why = if hurts.iter().all(expired) {
+            let why = if !hurts.is_empty() && hurts.iter().all(expired) {
                 format!("{why}; whom it hurts is expired, and only kept by pins (`ckptfs pins`)")
             } else {
                 why

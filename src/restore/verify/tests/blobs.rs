@@ -239,3 +239,15 @@ fn a_store_that_does_not_answer_is_no_finding() {
     }
     assert_eq!(silent("create", ""), Ok(()));
 }
+
+#[test]
+fn a_blob_that_no_file_uses_is_missed_and_hurts_nobody() {
+    let world = World::new();
+    let checkpoint = world.checkpoint("app", |part| {
+        part.whole("db/1.sst", b"used");
+        part.blob(b"spare");
+    });
+    let key = Key::blob(&world.manifest(&checkpoint).blobs[1].name);
+    world.memory.remove(key.as_str());
+    finds_one(&look(&world), FindingKind::Missing, &key, &[], "it should have 5 bytes");
+}
