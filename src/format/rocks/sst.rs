@@ -392,6 +392,11 @@ mod tests {
         assert_eq!(ask(&both, 2 * K), (448 * K as u64, 0));
         let silly = table(5, 900 * K, 10, &[(TAIL_START, &varint(u64::MAX))]);
         assert_eq!(ask(&silly, 2 * K), (896 * K as u64, 0));
+        // 0 is no offset.
+        let unknown = table(5, 900 * K, 10, &[(DATA_SIZE, &offset), (TAIL_START, &varint(0))]);
+        assert_eq!(ask(&unknown, 2 * K), (448 * K as u64, 0));
+        let neither = table(5, 900 * K, 10, &[(DATA_SIZE, &varint(0)), (TAIL_START, &varint(0))]);
+        assert_eq!(ask(&neither, 2 * K), (896 * K as u64, 0));
     }
 
     #[test]

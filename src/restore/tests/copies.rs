@@ -5,6 +5,7 @@ use super::*;
 use crate::cache::CacheLimits;
 use crate::error::Kind;
 use crate::format::SubtaskEntry;
+use crate::restore::layout::Layout;
 use crate::restore::{copy, warm};
 use crate::types::Silent;
 
@@ -156,6 +157,58 @@ fn a_cache_that_is_too_small_is_not_begun_with() {
             assert_eq!(cache.cache.counters().fetched_files.get(), 0);
         }
     }
+}
+
+/// A file system in memory of so many KiB, which goes when dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn at(path: PathBuf, kib: u32) -> Self {
+        std::fs::create_dir(&path).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "none"]).arg(&path);
+        assert!(mount.status().unwrap().success(), "these tests need root to mount a small tmpfs");
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_cache_is_no_reason_to_copy_nothing() {
+    let world = World::new();
+    let bytes = noise(5, 300_000);
+    let checkpoint = world.checkpoint("app", |part| {
+        let bundle = part.bundle(&[&bytes[..200_000], &bytes[200_000..]]);
+        part.file("db/000001.log", &bytes[..200_000], &bundle[..1]);
+        part.file("db/000002.log", &bytes[200_000..], &bundle[1..]);
+    });
+    let small = Small::at(world.path("small"), 200);
+    let cold = world.elsewhere("small/cache");
+    let target = world.path("db");
+    let report = copy(&cold, &checkpoint, &all(&checkpoint), &target, &Silent).unwrap();
+    assert_eq!((report.files, report.cached_bytes), (2, 0));
+    assert_eq!(std::fs::read(target.join("000001.log")).unwrap(), bytes[..200_000]);
+    assert_eq!(std::fs::read(target.join("000002.log")).unwrap(), bytes[200_000..]);
+    // A target that is full is one.
+    let full = copy(&world.session, &checkpoint, &all(&checkpoint), &world.path("small/db"), &Silent).unwrap_err();
+    assert_eq!(full.kind(), Kind::Resources);
+    drop((cold, small));
+}
+
+#[test]
+fn a_bundle_that_is_damaged_is_found_before_anything_is_read_of_it() {
+    let world = World::new();
+    let checkpoint = world.database("app");
+    let manifest = world.manifest(&checkpoint);
+    world.flip(&Key::blob(&manifest.blobs[0].name));
+    let entry = &checkpoint.manifest.subtasks[0];
+    let layout = Layout::part(&checkpoint, entry, &manifest, &|path| path.as_str() == "db/000009.sst");
+    assert_eq!(layout.fetch_bundles(&world.session).unwrap_err().kind(), Kind::Damage);
 }
 
 #[test]

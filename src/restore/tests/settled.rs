@@ -143,10 +143,32 @@ fn what_cannot_be_linked_is_copied() {
     // The cache is another user's than the clone.
     unsettle(&directory, 0, &["000007.sst"]);
     std::os::unix::fs::chown(&directory, Some(12345), Some(23456)).unwrap();
+    let large = world.manifest(&checkpoint).file("db/000007.sst").unwrap().clone();
+    std::fs::remove_file(World::entry(&world.session, &large.digest)).unwrap();
     let report = settle(&world.session, &directory, &Silent).unwrap();
     assert_eq!((report.linked, report.copied), (amount(0, 0), amount(1, LARGE)));
     let file = directory.join("000007.sst").metadata().unwrap();
     assert_eq!((file.uid(), file.gid()), (12345, 23456));
+    assert!(
+        !world.session.cache.has(&large.digest, large.size).unwrap(),
+        "nothing is fetched for a link that cannot be"
+    );
+}
+
+#[test]
+fn what_is_damaged_is_not_tried_twice() {
+    let world = World::new();
+    let checkpoint = world.database("app");
+    cloned(&world, &checkpoint, "db");
+    let directory = world.path("db");
+    unsettle(&directory, 0, &["000007.sst"]);
+    let blob = world.manifest(&checkpoint).blobs[1].name;
+    std::fs::remove_file(World::entry(&world.session, &blob.digest)).unwrap();
+    world.flip(&Key::blob(&blob));
+    let before = world.store.counters().gets.get();
+    let e = settle(&world.session, &directory, &Silent).unwrap_err();
+    assert_eq!(e.kind(), Kind::Damage);
+    assert_eq!(world.store.counters().gets.get() - before, 1, "the blob, once");
 }
 
 /// Takes a link away, or puts another in its place, once the work was planned.

@@ -51,8 +51,12 @@ fn a_section_is_the_files_bytes_or_a_lie() {
         let detail = format!("it is whole, but [{offset}, {length}] {words}");
         finds(&look(&world), &[]);
         finds_one(&read(&world), FindingKind::Damaged, &key, FILE, &detail);
-        // A manifest that lies is not mended by bytes.
-        assert!(mend(&world, true).unwrap().damaged());
+        // A manifest that lies is not mended by bytes, which the cache has.
+        let checkpoint = world.session.catalog.latest(&Name::encode("app")).unwrap().unwrap();
+        let manifest = world.manifest(&checkpoint);
+        assert!(world.session.cache.fetch_bundles(&world.store, &manifest).is_err());
+        assert!(world.session.cache.has(&manifest.blobs[0].name.digest, 56).unwrap());
+        finds_one(&mend(&world, true).unwrap(), FindingKind::Damaged, &key, FILE, &detail);
     };
     lie(8, 24, "is not the file's bytes");
     lie(31, 24, "is not the file's bytes");

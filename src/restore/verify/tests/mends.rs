@@ -165,6 +165,43 @@ fn entries_of_the_cache_are_fetched_anew() {
 }
 
 #[test]
+fn what_is_mended_is_looked_at_again() {
+    let (world, _, blobs) = warmed();
+    let large = Key::blob(&blobs[1]);
+    world.memory.remove(large.as_str());
+    // The store takes the upload and has nothing then.
+    let (memory, key) = (std::sync::Arc::clone(&world.memory), large.to_string());
+    let lose = std::sync::Arc::clone(&memory);
+    let seen = std::sync::atomic::AtomicU32::new(0);
+    memory.fail_when(move |what, of| {
+        if what == "head" && of == key && seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+            lose.remove(of);
+        }
+        false
+    });
+    let report = mend(&world, false).unwrap();
+    let missing = "it should have 196708 bytes";
+    let detail = format!("{missing}; it could not be mended: it was uploaded again, and {missing}");
+    finds_one(&report, FindingKind::Missing, &large, &[("app/chk-1/db/0", &["db/000007.sst"])], &detail);
+    assert!(report.damaged() && report.findings[0].mended.is_none());
+}
+
+#[test]
+fn an_entry_that_the_store_does_not_give_now_ends_it() {
+    let (world, _, blobs) = warmed();
+    let entry = World::entry(&world.session, &blobs[1].digest);
+    let mut bytes = std::fs::read(&entry).unwrap();
+    bytes[9] ^= 1;
+    std::fs::write(&entry, bytes).unwrap();
+    // Its blob is read once to be verified, and once to be fetched.
+    let (key, reads) = (Key::blob(&blobs[1]).to_string(), std::sync::atomic::AtomicU32::new(0));
+    world.memory.fail_when(move |what, of| {
+        what == "read" && of == key && reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0
+    });
+    assert_eq!(mend(&world, true).unwrap_err().kind(), Kind::Unavailable);
+}
+
+#[test]
 fn strays_and_pins_are_left_alone() {
     let (world, ..) = warmed();
     world.memory.plant("notes.txt", "mine");

@@ -140,8 +140,14 @@ fn task_manifests_that_nobody_names_are_read_unless_they_are_dead() {
         Key::task(&name(job), n(number), &name(operator), subtask)
     };
     assert!(!look(&world).damaged());
+    // Of what is dead nobody needs a manifest, named or not.
     let bad = [key("app", 1, "db", 1), key("app", 1, "op", 0), key("app", 2, "db", 0), key("app", 3, "db", 0)];
-    for key in bad.iter().chain(&[key("old", 1, "db", 0), key("old", 2, "db", 0)]) {
+    for key in bad.iter().chain(&[
+        key("old", 1, "db", 0),
+        key("old", 1, "x", 0),
+        key("old", 2, "db", 0),
+        key("old", 2, "x", 0),
+    ]) {
         world.memory.plant(key.as_str(), "{}");
     }
     let damaged = |report: &Report| {

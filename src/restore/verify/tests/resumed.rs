@@ -142,6 +142,15 @@ fn a_proof_of_a_tail_is_one_with_the_same_tree_alone() {
         }
     };
     assert_eq!(claims(make(true, true), make(true, true)).blobs, 0);
+    // The same bytes as a file of their own.
+    let (tree_alone, own) = (make(true, false), make(false, false));
+    let as_file = |part: &mut Part<'_>| {
+        own(part);
+        let bundle = part.blobs.iter().position(|b| b.bundle).unwrap();
+        let place = Extent { blob: u32::try_from(bundle).unwrap(), offset: 8, length: hashes.len() as u64 };
+        part.file("db/2.sst", &hashes, &[place]);
+    };
+    assert_eq!(claims(tree_alone, as_file).blobs, 1);
     for other in [make(false, true), make(true, false), make(false, false)] {
         assert_eq!(claims(make(true, true), other).blobs, 1, "the bundle, and not the table");
     }
