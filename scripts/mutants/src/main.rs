@@ -100,7 +100,9 @@ fn main() {
     }
     let alone = std::env::var("CKPTFS_MUTANTS_ALONE").unwrap_or_default() != "no";
     let left = mutants.iter().filter(mine).filter(|mutant| alone && built.alone.contains(&mutant.number));
-    alone::judge(root, out, left.collect(), &mut verdicts);
+    let own = evidence.tests.iter().filter(|test| test.program == "ckptfs");
+    let own: Vec<&str> = own.map(|test| test.name.as_str()).collect();
+    alone::judge(root, out, left.collect(), &own, &mut verdicts, &book);
     book::write(&book, &verdicts);
 
     for (name, (what, by)) in verdicts.iter().filter(|(_, (what, _))| what == "survived" || what == "unreached") {

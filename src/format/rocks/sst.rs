@@ -414,6 +414,18 @@ mod tests {
         far.extend_from_slice(&5u32.to_le_bytes());
         far.extend_from_slice(&BLOCK_BASED_MAGIC.to_le_bytes());
         assert_eq!(ask(&far, 64 * K), (down(far.len() as u64 - GROUP), 0));
+        // One that begins where the longest tail may begin is.
+        let first = lowest(far.len() as u64);
+        let (at, metaindex) = (usize::try_from(first).unwrap(), block(&[]));
+        let mut farthest = vec![0; 10 * K * K];
+        farthest[at..at + metaindex.len()].copy_from_slice(&metaindex);
+        let place = handle(at, metaindex.len());
+        let mut footer = [&[1][..], &place, &place].concat();
+        footer.resize(41, 0);
+        farthest.extend_from_slice(&footer);
+        farthest.extend_from_slice(&5u32.to_le_bytes());
+        farthest.extend_from_slice(&BLOCK_BASED_MAGIC.to_le_bytes());
+        assert_eq!((ask(&farthest, 64 * K), farthest.len()), ((first, 1), far.len()));
     }
 
     #[test]

@@ -201,6 +201,19 @@ fn a_full_cache_is_no_reason_to_copy_nothing() {
 }
 
 #[test]
+fn a_large_file_is_read_in_one_stream() {
+    let world = World::new();
+    let bytes = vec![7; 9 << 20];
+    let checkpoint = world.single("app", &bytes);
+    let manifest = world.manifest(&checkpoint);
+    assert_eq!(manifest.files[0].size, 9 << 20);
+    let before = world.store.counters().gets.get();
+    copy(&world.session, &checkpoint, &all(&checkpoint), &world.path("db"), &Silent).unwrap();
+    assert_eq!(world.store.counters().gets.get() - before, 1);
+    assert_eq!(std::fs::read(world.path("db/1.sst")).unwrap(), bytes);
+}
+
+#[test]
 fn a_bundle_that_is_damaged_is_found_before_anything_is_read_of_it() {
     let world = World::new();
     let checkpoint = world.database("app");
