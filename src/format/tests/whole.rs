@@ -28,7 +28,7 @@ fn holds<R: Record>(record: &R) {
         assert_eq!(said(&key, &newer), Err(format!("it is a {other:?}, encoding \"plain\"")));
     }
     let zipped = text.replacen("\"plain\"", "\"zip\"", 1);
-    assert_eq!(said(&key, &zipped), Err(format!("it is a {}, encoding \"zip\"", kind)));
+    assert_eq!(said(&key, &zipped), Err(format!("it is a {kind}, encoding \"zip\"")));
     let asks = text.replacen("\"requires\":[]", "\"requires\":[\"tomorrow\"]", 1);
     assert_eq!(said(&key, &asks), Err(format!("it is a {kind}, encoding \"plain\"")));
     let writers = text.replacen("\"requires_write\":[]", "\"requires_write\":[\"tomorrow\"]", 1);

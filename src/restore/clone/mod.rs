@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(owner(0, 0).unwrap(), of(true));
         let e = owner(9, 8).unwrap_err();
         assert!(e.kind() == Kind::Permission && e.to_string().contains("belongs to user 7"), "{e}");
-        let roots = FileStat { uid: 0, gid: 8, ..stat.clone() };
+        let roots = FileStat { uid: 0, gid: 8, ..stat };
         assert!(Owner::as_seen_by((0, 9), &roots, &path).unwrap().give, "another group");
         assert!(!Owner::as_seen_by((0, 8), &roots, &path).unwrap().give);
     }

@@ -190,7 +190,7 @@ mod tests {
         let show = |bytes: &[u8], digest: Option<&str>| {
             std::fs::write(&path, bytes).unwrap();
             if let Some(digest) = digest {
-                xattr::set(&std::fs::File::open(&path).unwrap(), own_mount::DIGEST, digest.as_bytes()).unwrap();
+                xattr::set(std::fs::File::open(&path).unwrap(), own_mount::DIGEST, digest.as_bytes()).unwrap();
             }
         };
         let right = laid.file.digest.to_hex();

@@ -97,7 +97,7 @@ mod tests {
         let point = world.path(name);
         std::fs::create_dir(&point).unwrap();
         if let Some(store) = store {
-            xattr::set(&std::fs::File::open(&point).unwrap(), own_mount::STORE, store.as_bytes()).unwrap();
+            xattr::set(std::fs::File::open(&point).unwrap(), own_mount::STORE, store.as_bytes()).unwrap();
         }
         let dev = point.metadata().unwrap().dev();
         OwnMount { point, dev, user: 0, others: false }

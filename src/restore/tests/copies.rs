@@ -23,7 +23,7 @@ fn a_database_is_copied_byte_for_byte() {
     let report = copy(&world.session, &checkpoint, &all(&checkpoint), &target, &told).unwrap();
     assert_eq!(read_all(&target), files_of(1));
     assert_eq!((report.files, report.bytes, report.cached_bytes), (5, LOGICAL, 0));
-    assert_eq!(report.databases, [target.clone()]);
+    assert_eq!(report.databases, std::slice::from_ref(&target));
     assert!(report.seconds > 0.0 && report.seconds < 60.0);
     assert_eq!(told.all(), (vec!["copy".to_owned()], vec![(5, LOGICAL)], LOGICAL));
     let mode =

@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::Kind;
 use crate::restore::inspect::{Change, Usage, difference, manifests, usage};
-use crate::restore::layout::Layout;
+use crate::restore::layout::{Laid, Layout};
 use crate::restore::reading::Reading;
 use crate::restore::select::{Selection, job_name, no_such};
 use crate::restore::target::Target;
@@ -216,7 +216,7 @@ fn a_layout_is_that_of_the_mount_or_of_one_database() {
     let parents = ["db", "db/0", "db/0/db", "db/1", "db/1/db", "op", "op/0", "op/0/operator", "op/0/operator/list"];
     assert_eq!(dirs, parents);
     assert_eq!(layout.databases_in(Path::new("/t")), [PathBuf::from("/t/db/0/db"), PathBuf::from("/t/db/1/db")]);
-    let bundled: Vec<bool> = layout.files[..5].iter().map(|l| l.bundled()).collect();
+    let bundled: Vec<bool> = layout.files[..5].iter().map(Laid::bundled).collect();
     assert_eq!(bundled, [true, false, true, false, true]);
     assert_eq!(layout.files[0].name(), "000004.log");
     // One subtask that is a database becomes the directory.

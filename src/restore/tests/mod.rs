@@ -60,13 +60,15 @@ pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
+/// Phases, plans, and the bytes that a piece of work advanced by.
+type Progressed = (Vec<String>, Vec<(u64, u64)>, u64);
+
 /// What was told of a piece of work.
 #[derive(Debug, Default)]
-pub(super) struct Told(Mutex<(Vec<String>, Vec<(u64, u64)>, u64)>);
+pub(super) struct Told(Mutex<Progressed>);
 
 impl Told {
-    /// Phases, plans, and the bytes that it advanced by.
-    pub(super) fn all(&self) -> (Vec<String>, Vec<(u64, u64)>, u64) {
+    pub(super) fn all(&self) -> Progressed {
         self.0.lock().unwrap().clone()
     }
 }

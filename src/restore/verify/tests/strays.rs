@@ -191,8 +191,9 @@ fn spares(world: &World) -> BTreeMap<String, (FindingKind, String)> {
 }
 
 #[track_caller]
-fn spare_is(world: &World, key: &Key, expected: Option<(FindingKind, String)>) {
-    assert_eq!(spares(world).get(key.as_str()).cloned(), expected);
+fn spare_is(world: &World, key: &Key, expected: Option<(FindingKind, &str)>) {
+    let found = spares(world);
+    assert_eq!(found.get(key.as_str()).map(|(kind, detail)| (*kind, detail.as_str())), expected);
 }
 
 #[test]
@@ -202,9 +203,9 @@ fn blobs_that_nothing_names_are_told_by_who_uploaded_them() {
     let uid = completed(&world, "app", b"1");
     assert_eq!(spares(&world), BTreeMap::new());
     let foreign = spare(&world, NOBODY, "who");
-    spare_is(&world, &foreign, Some((Foreign, "3 bytes that no checkpoint of this store uploaded".to_owned())));
+    spare_is(&world, &foreign, Some((Foreign, "3 bytes that no checkpoint of this store uploaded")));
     let own = spare(&world, uid, "once");
-    spare_is(&world, &own, Some((Unreferenced, unreferenced(4, "app/chk-1"))));
+    spare_is(&world, &own, Some((Unreferenced, &unreferenced(4, "app/chk-1"))));
     assert!(!look(&world).damaged() && look(&world).notes.is_empty());
     // Open, then aborted, then dead, of which the tombstone stays alone.
     let opened = world.open("app", &[("db", 1)]);
@@ -216,13 +217,13 @@ fn blobs_that_nothing_names_are_told_by_who_uploaded_them() {
     spare_is(&world, &open, None);
     let place = Place::new(Role::Expired, &name("app"), 2, opened.intent.place.uid);
     world.put(&ExpiredRecord { place, reason: String::new() });
-    spare_is(&world, &open, Some((Unreferenced, unreferenced(5, "app/chk-2"))));
+    spare_is(&world, &open, Some((Unreferenced, &unreferenced(5, "app/chk-2"))));
     world.memory.remove(Key::outcome(&name("app"), n(2)).as_str());
-    spare_is(&world, &open, Some((Unreferenced, unreferenced(5, "app/chk-2"))));
+    spare_is(&world, &open, Some((Unreferenced, &unreferenced(5, "app/chk-2"))));
     world.memory.remove(Key::expired(&name("app"), n(2)).as_str());
-    spare_is(&world, &open, Some((Foreign, "5 bytes that no checkpoint of this store uploaded".to_owned())));
+    spare_is(&world, &open, Some((Foreign, "5 bytes that no checkpoint of this store uploaded")));
     floor(&world, 1, vec![opened.intent.place.uid]);
-    spare_is(&world, &open, Some((Unreferenced, unreferenced(5, "a number of job app that is gone"))));
+    spare_is(&world, &open, Some((Unreferenced, &unreferenced(5, "a number of job app that is gone"))));
     // The whole store is looked at for it.
     let scope = Scope::parse(Some("app")).unwrap();
     finds(&verify(&world.session, &scope, &Options::default(), &Silent).unwrap(), &[]);
@@ -236,10 +237,10 @@ fn an_aborted_number_that_is_gone_keeps_nothing() {
     world.abort("app", 1);
     spare_is(&world, &key, None);
     floor(&world, 2, Vec::new());
-    spare_is(&world, &key, Some((FindingKind::Unreferenced, unreferenced(5, "app/chk-1"))));
+    spare_is(&world, &key, Some((FindingKind::Unreferenced, &unreferenced(5, "app/chk-1"))));
     // And neither does an open one.
     world.memory.remove(Key::outcome(&name("app"), n(1)).as_str());
-    spare_is(&world, &key, Some((FindingKind::Unreferenced, unreferenced(5, "app/chk-1"))));
+    spare_is(&world, &key, Some((FindingKind::Unreferenced, &unreferenced(5, "app/chk-1"))));
 }
 
 #[test]
@@ -308,7 +309,7 @@ fn a_base_by_another_uid_keeps_nothing_by_its_name() {
         stop: false,
     };
     world.put(&intent);
-    spare_is(&world, &blob, Some((FindingKind::Unreferenced, unreferenced(1, "app/chk-1"))));
+    spare_is(&world, &blob, Some((FindingKind::Unreferenced, &unreferenced(1, "app/chk-1"))));
     intent.bases = vec![base(uid)];
     world.put(&intent);
     spare_is(&world, &blob, None);
@@ -402,11 +403,7 @@ fn a_blob_of_a_checkpoint_that_was_begun_meanwhile_is_left_alone() {
     let key = Key::intent(&name("app"), n(2));
     let (blob, intent) = (spare(&world, opened.intent.place.uid, "young"), world.object(&key).unwrap());
     world.memory.remove(key.as_str());
-    spare_is(
-        &world,
-        &blob,
-        Some((FindingKind::Foreign, "5 bytes that no checkpoint of this store uploaded".to_owned())),
-    );
+    spare_is(&world, &blob, Some((FindingKind::Foreign, "5 bytes that no checkpoint of this store uploaded")));
     before(&world, 1, "list", "intent", move |memory| {
         memory.plant(Key::intent(&name("app"), n(2)).as_str(), intent.clone());
     });
