@@ -2,7 +2,7 @@
 # The campaign at length: what scripts/test.sh does in minutes, with sizes that take hours. Prints what was exercised; fails at the first
 # byte that is lost or wrong.
 # usage: scripts/soak.sh [PART...]   (all of them without a name, in this order)
-#   crash      every call that changes a file, in each scenario, before, after and torn: 10 seeds
+#   crash      every call that changes a file, in each scenario, before, after and torn: 10 seeds; every request to an S3 server
 #   ends       no space, quota, descriptors, memory, a failing disk, at every such call
 #   faults     1,000,000 faulted requests to the store
 #   power      10,000 distinct images of a disk after a power cut

@@ -81,7 +81,8 @@ fn inode_record(value: &[u8]) {
             assert!(cache.has(&digest, BED.kept.len() as u64).unwrap());
         });
     }
-    let _ = fs::remove_dir_all(&dir);
+    // Its directory may be that of what is kept.
+    let _ = fs::remove_file(&path);
 }
 
 fn tree(data: &[u8]) {
@@ -117,7 +118,7 @@ fuzz_target!(|data: &[u8]| {
             ckptfs_fuzz::bounded(bytes.len(), || drop(open()));
             put("cache.json", &BED.record);
         }
-        1 => serves("limits.json", bytes, |cache| drop(cache.limits())),
+        1 => serves("limits.json", bytes, |cache| assert_eq!(cache.limits(), cache.limits())),
         2 => serves("uses", bytes, |cache| {
             // Looks at the uses, and has no reason to throw anything away.
             cache.set_limits(CacheLimits { size: Some(1 << 40), free: Some(0) }).unwrap();
@@ -130,7 +131,6 @@ fuzz_target!(|data: &[u8]| {
             serves(&format!("clones/{nonce}.json"), bytes, |cache| {
                 for mark in cache.clones().unwrap() {
                     assert_eq!(mark.nonce, nonce);
-                    cache.note_again(&mark).unwrap();
                     assert_eq!(cache.clone_noted(nonce).unwrap(), Some(mark));
                 }
             });

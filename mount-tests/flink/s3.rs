@@ -13,9 +13,9 @@ fn checkpoints_in_a_bucket_are_imported_and_nothing_is_read_twice() {
     let tree = trees().into_iter().find(|t| t.name == "incr-p2").unwrap();
     let checkpoints = tree.checkpoints();
     let directory = checkpoints[0].directory.parent().unwrap();
-    weed.put(directory, "flink");
-    let job = directory.file_name().unwrap().to_str().unwrap().to_owned();
-    let from = weed.url(&format!("flink/{job}"));
+    let job = format!("flink/{}", directory.file_name().unwrap().to_str().unwrap());
+    weed.put(directory, &job);
+    let from = weed.url(&job);
     let told: serde_json::Value =
         serde_json::from_str(&desk.ok(&["--json", "import", "flink", &from, "--job", "j"])).unwrap();
     for (n, one) in told["checkpoints"].as_array().unwrap().iter().enumerate() {

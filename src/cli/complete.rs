@@ -10,6 +10,7 @@ use super::exit::Exit;
 use super::words;
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     /// The job
     #[arg(long, value_name = "JOB", value_parser = words::job)]

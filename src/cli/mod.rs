@@ -247,3 +247,25 @@ fn log_to_stderr(verbose: u8, quiet: bool) {
     }
     builder.init();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What clap itself asserts in builds with debug assertions: a verb has each group of options and each option once.
+    #[test]
+    fn every_verb_has_each_of_its_options_once() {
+        let mut verbs = 0;
+        for verb in Args::command().get_subcommands() {
+            let mut seen = std::collections::BTreeSet::new();
+            for group in verb.get_groups() {
+                assert!(seen.insert(format!("group {}", group.get_id())), "{}: {}", verb.get_name(), group.get_id());
+            }
+            for option in verb.get_arguments() {
+                assert!(seen.insert(option.get_id().to_string()), "{}: {}", verb.get_name(), option.get_id());
+            }
+            verbs += 1;
+        }
+        assert!(verbs > 20, "{verbs}");
+    }
+}

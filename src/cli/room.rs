@@ -13,6 +13,7 @@ pub(crate) enum Size {
 }
 
 #[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
     /// Most that the cache may take of its disk, as 20GiB, kept from now on by all that use it; `default` lifts it: no limit of its own
     #[arg(long, value_name = "SIZE", value_parser = size)]

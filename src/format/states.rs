@@ -127,6 +127,8 @@ mod tests {
         assert!(read_text("{}").unwrap_err().to_string().contains("expected a list of descriptors"));
         // From a value, texts come owned.
         assert_eq!(read(Value::from(vec!["x"])).unwrap(), ["x"]);
+        let wide = serde::de::value::SeqDeserializer::<_, serde::de::value::Error>::new([1_u128].into_iter());
+        assert_eq!(read(wide).unwrap_err().to_string(), "invalid type: integer `1` as u128, expected any value");
         for bad in ["{}", "1", "[", "[1,]", "[{\"a\"}]"] {
             assert!(read_text(bad).is_err(), "{bad}");
         }

@@ -1,6 +1,7 @@
 //! Hostile metadata objects: every body here lies under a header that is right, as somebody with access to the bucket could write it.
 
 mod bounds;
+mod whole;
 
 use std::collections::BTreeMap;
 

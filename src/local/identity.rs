@@ -206,7 +206,7 @@ pub fn forget(file: &File) -> io::Result<()> {
 /// When it cannot be read.
 pub fn hash(file: &File) -> io::Result<(Digest, u64)> {
     let mut hasher = Hasher::new();
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = vec![0; 256 << 10];
     let mut offset = 0_u64;
     loop {
         match file.read_at(&mut buffer, offset) {

@@ -12,6 +12,7 @@ use crate::cache::{Session, gone};
 use crate::error::{Error, Kind, Result};
 use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
+use crate::limits;
 use crate::local::{self, LocalError, dir::Dir};
 use crate::types::Progress;
 use crate::types::{Hasher, Key, Uid};
@@ -144,6 +145,16 @@ pub(super) fn write_verified(
                 return Err(disk(path, e));
             }
             read?;
+        } else if !blob.bundle {
+            let (mut from, end) = (extent.offset, extent.offset.saturating_add(extent.length));
+            while from < end {
+                let next = end.min(from.saturating_add(limits::FETCH_CHUNK));
+                let bytes = session.store.get_range(&Key::blob(&blob.name), from..next)?;
+                hasher.update(&bytes);
+                out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
+                at += bytes.len() as u64;
+                from = next;
+            }
         } else {
             let bytes = match session.cache.read_extent(&session.store, manifest, extent) {
                 // No room for the whole bundle: the section alone, which the file's digest vouches for.
@@ -176,8 +187,7 @@ pub(super) fn write_verified(
 }
 
 /// Copies bytes and hashes them on their way.
-pub(super) fn copy_hashed(from: &File, to: &File, path: &Path) -> Result<crate::types::Digest> {
-    let (mut from, mut to) = (from, to);
+pub(super) fn copy_hashed(mut from: impl Read, mut to: impl Write, path: &Path) -> Result<crate::types::Digest> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
@@ -197,5 +207,38 @@ pub(super) fn copy_hashed(from: &File, to: &File, path: &Path) -> Result<crate::
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::types::Digest;
+
+    /// Gives a byte at a time, and fails once, or always, in between.
+    struct Slow(Vec<u8>, io::ErrorKind, u32);
+
+    impl Read for Slow {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.len() == 2 && self.2 > 0 {
+                self.2 -= 1;
+                return Err(self.1.into());
+            }
+            let Some(byte) = self.0.pop() else { return Ok(0) };
+            buffer[0] = byte;
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_signal_does_not_end_a_copy_and_a_bad_disk_does() {
+        let mut out = Vec::new();
+        let path = Path::new("/x/y");
+        let found = copy_hashed(Slow(b"4321".to_vec(), io::ErrorKind::Interrupted, 3), &mut out, path).unwrap();
+        assert_eq!((out.as_slice(), found), (&b"1234"[..], Digest::of(b"1234")));
+        let e = copy_hashed(Slow(b"4321".to_vec(), io::ErrorKind::TimedOut, 1), &mut Vec::new(), path).unwrap_err();
+        assert!(e.kind() == Kind::Other && e.to_string().contains("cannot read the cache's copy of /x/y"), "{e}");
     }
 }

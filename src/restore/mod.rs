@@ -10,6 +10,8 @@ mod layout;
 pub mod reading;
 pub mod select;
 mod target;
+#[cfg(test)]
+mod tests;
 pub mod verify;
 pub mod warm;
 

@@ -126,3 +126,29 @@ impl Drop for Brought {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::tests::{World, names};
+    use crate::types::Silent;
+
+    #[test]
+    fn what_a_mount_has_is_read_there() {
+        let world = World::new();
+        let checkpoint = world.database("app");
+        let mount = world.path("mount");
+        let reading = Reading { session: &world.session, checkpoint: &checkpoint, mount: Some(mount.clone()) };
+        assert_eq!(reading.mount(), Some(mount.as_path()));
+        let (entry, manifest) = (&checkpoint.manifest.subtasks[0], world.manifest(&checkpoint));
+        let home = mount.join("app/chk-1/db/0");
+        // Not shown there: it is copied.
+        let copied = reading.bring(entry, &manifest, &|_| true, &Silent).unwrap();
+        assert!(copied.path().starts_with(world.session.cache.path()) && copied.path().join("db/CURRENT").exists());
+        std::fs::create_dir_all(&home).unwrap();
+        let brought = reading.bring(entry, &manifest, &|_| true, &Silent).unwrap();
+        assert_eq!((brought.path(), names(&home)), (home.as_path(), Vec::new()));
+        drop(brought);
+        assert!(home.exists(), "a mount's directory is nobody's to remove");
+    }
+}

@@ -1,6 +1,6 @@
 //! Where a store is: reads its URL and opens what it names.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,20 @@ enum Cloud {
 
 fn invalid(url: &str, why: impl Into<String>) -> StoreError {
     StoreError::Invalid { object: text::without_secrets(url), why: why.into() }
+}
+
+/// A URL without the slashes at its end; the root of a file system is one.
+fn spelled(url: &Url) -> String {
+    let short = url.as_str().trim_end_matches('/');
+    if short.ends_with(':') { url.as_str().to_owned() } else { short.to_owned() }
+}
+
+/// A path without `..`, which a URL takes by its letters, and the system by what is there: what is shown must lead to the same place.
+fn without_parents(path: PathBuf) -> std::io::Result<PathBuf> {
+    let all: Vec<Component<'_>> = path.components().collect();
+    let Some(last) = all.iter().rposition(|c| *c == Component::ParentDir) else { return Ok(path) };
+    let (above, below) = all.split_at(last.saturating_add(1));
+    Ok(std::fs::canonicalize(above.iter().collect::<PathBuf>())?.join(below.iter().collect::<PathBuf>()))
 }
 
 impl Location {
@@ -85,14 +99,15 @@ impl Location {
         }
         let prefix = object_store::path::Path::from_url_path(url.path())
             .map_err(|e| invalid(text, format!("its path cannot be used: {}", explain(&e))))?;
-        let shown = url.as_str().trim_end_matches('/').to_owned();
+        let shown = spelled(&url);
         Ok(Self { place: Place::Bucket(cloud, url, prefix.as_ref().to_owned()), shown })
     }
 
     fn directory(path: &Path, text: &str) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|e| invalid(text, format!("it is not a path: {e}")))?;
+        let path = without_parents(path).map_err(|e| invalid(text, format!("its `..` leads nowhere: {e}")))?;
         let url = Url::from_file_path(&path).map_err(|()| invalid(text, "it is not an absolute path"))?;
-        Ok(Self { place: Place::Directory(path), shown: url.as_str().trim_end_matches('/').to_owned() })
+        Ok(Self { place: Place::Directory(path), shown: spelled(&url) })
     }
 
     /// The URL for messages.
@@ -217,6 +232,8 @@ mod tests {
             ("file:///a/b", "file:///a/b"),
             ("file:///a%20b/", "file:///a%20b"),
             ("/a/b/", "file:///a/b"),
+            ("/", "file:///"),
+            ("file:///", "file:///"),
             ("s3://bucket/a/b/", "s3://bucket/a/b"),
             ("s3://bucket", "s3://bucket"),
             ("gs://bucket/x", "gs://bucket/x"),
@@ -224,6 +241,15 @@ mod tests {
         ] {
             assert_eq!(Location::parse(text).unwrap().shown(), shown, "{text}");
         }
+        // What a URL would take by its letters alone.
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("far/away")).unwrap();
+        std::os::unix::fs::symlink(root.join("far/away"), root.join("near")).unwrap();
+        let by_link = Location::parse(root.join("near/../store").to_str().unwrap()).unwrap();
+        assert_eq!(by_link.shown(), format!("file://{}", root.join("far/store").display()));
+        let nowhere = Location::parse(root.join("no/../store").to_str().unwrap()).unwrap_err();
+        assert!(nowhere.to_string().contains("`..`"), "{nowhere}");
         let relative = Location::parse("some/dir").unwrap();
         assert_eq!(relative.place, Place::Directory(std::env::current_dir().unwrap().join("some/dir")));
         let Place::Bucket(_, _, prefix) = Location::parse("s3://b/p%20q/r").unwrap().place else { panic!() };

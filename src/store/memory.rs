@@ -55,7 +55,7 @@ impl Memory {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on those requests fail of which this says so: `get`, `head`, `list`, `create`, `upload` or `delete`, and the key.
+    /// From now on those requests fail of which this says so: `get`, `read`, `head`, `list`, `create`, `upload` or `delete`, and the key.
     pub fn fail_when(&self, fault: impl Fn(&'static str, &str) -> bool + Send + Sync + 'static) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(fault));
     }
@@ -104,6 +104,7 @@ impl Backend for Memory {
     }
 
     fn read(&self, key: &str, range: Range<u64>, size: Option<u64>, sink: Sink<'_>) -> Result<()> {
+        self.may("read", key)?;
         let bytes = self.objects().get(key).cloned().ok_or_else(|| StoreError::NotFound {
             what: "read",
             object: object(key),

@@ -4,6 +4,7 @@
 //! `CKPTFS_LOST_HOSTS` says how many are lost (3). Needs root.
 
 mod net;
+mod planted;
 mod races;
 mod servers;
 
@@ -117,22 +118,25 @@ impl Field {
         cold.to_str().unwrap().to_owned()
     }
 
-    /// Everything that was completed and not expired is listed and whole.
-    fn check(&mut self) {
-        let listed = self.desk.ok(&["--json", "ls", "app"]);
-        let listed: Vec<u64> = serde_json::from_str::<serde_json::Value>(&listed)
-            .unwrap()
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter_map(|r| r["number"].as_u64())
-            .collect();
-        for number in self.completed.iter().rev().take(3) {
-            assert!(listed.contains(number), "chk-{number} was completed and is not listed: {listed:?}");
-        }
-        let cold = self.cold();
-        self.desk.ok(&["-q", "--cache", &cold, "verify", "--read"]);
+    fn check(&self) {
+        check(&self.desk, &self.cold(), &self.completed);
     }
+}
+
+/// Everything that was completed and not expired is listed and whole.
+fn check(desk: &Desk, cold: &str, completed: &[u64]) {
+    let listed = desk.ok(&["--json", "ls", "app"]);
+    let listed: Vec<u64> = serde_json::from_str::<serde_json::Value>(&listed)
+        .unwrap()
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|r| r["number"].as_u64())
+        .collect();
+    for number in completed.iter().rev().take(3) {
+        assert!(listed.contains(number), "chk-{number} was completed and is not listed: {listed:?}");
+    }
+    desk.ok(&["-q", "--cache", cold, "verify", "--read"]);
 }
 
 /// Until it succeeds: a cluster needs its time to heal.

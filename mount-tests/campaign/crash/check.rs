@@ -1,7 +1,7 @@
 //! The full check: what was completed is there and whole, what was decided stays, nothing is left over, nothing is uploaded twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ckptfs::cache::{Session, gone};
 use ckptfs::engine::gc::{self, GcOptions};
@@ -10,8 +10,7 @@ use ckptfs::format::CheckpointKind;
 use ckptfs::lifecycle::sweep::SweepOptions;
 use ckptfs::restore::inspect::manifests;
 use ckptfs::restore::verify::{FindingKind, Options, Read, Scope, verify};
-use ckptfs::types::Name;
-use ckptfs::types::Silent;
+use ckptfs::types::{Name, RecordKind, Silent};
 
 use super::scenarios::{Scenario, difference};
 use super::yard::{Files, Truth, Yard};
@@ -78,14 +77,14 @@ pub fn whole(
 }
 
 /// All that holds once what was cut off was done again.
-pub fn after(yard: &Yard, scenario: &Scenario, before: &Truth, decided: &BTreeMap<PathBuf, Vec<u8>>) -> Checked {
+pub fn after(yard: &Yard, scenario: &Scenario, before: &Truth, decided: &BTreeMap<String, Vec<u8>>) -> Checked {
     let session = yard.session(&yard.cache)?;
     let newest = whole(yard, &session, scenario, before, scenario.ends)?;
     let now = yard.decided();
-    for (path, bytes) in decided {
+    for (key, bytes) in decided {
         // A number that is forgotten was dead.
-        if now.get(path).is_some_and(|b| b != bytes) || (!now.contains_key(path) && scenario.ends.is_empty()) {
-            return Err(format!("{} was decided, and is so no more", path.display()));
+        if now.get(key).is_some_and(|b| b != bytes) || (!now.contains_key(key) && scenario.ends.is_empty()) {
+            return Err(format!("{key} was decided, and is so no more"));
         }
     }
     (scenario.finally)(yard)?;
@@ -137,34 +136,33 @@ fn swept(yard: &Yard, session: &Session, scenario: &Scenario, known: &Truth) -> 
         return Err(format!("after a sweep {}: {} {}", f.kind.as_str(), f.object, f.detail));
     }
     // Records of numbers that are dead: everything was to be forgotten.
-    let expired = yard.path("store/expired");
-    let left = if expired.exists() { walk(&expired) } else { Vec::new() };
-    if let Some(left) = left.first() {
-        return Err(format!("{} is left although all that is dead was to be forgotten", left.display()));
+    if let Some(left) = yard.keys(RecordKind::Expired).first() {
+        return Err(format!("{left} is left although all that is dead was to be forgotten"));
     }
     Ok(())
 }
 
 /// Nothing is there twice: what a dead attempt had uploaded, the next one adopts.
 fn twice(yard: &Yard) -> Checked {
-    let mut seen: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for path in walk(&yard.path("store/blobs")) {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let digest = name.split('-').next().unwrap().to_owned();
-        seen.entry(digest).or_default().push(path);
+    let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for key in yard.keys(RecordKind::Blobs) {
+        let digest = key.rsplit('/').next().unwrap().split('-').next().unwrap().to_owned();
+        seen.entry(digest).or_default().push(key);
     }
-    match seen.values().find(|paths| paths.len() > 1) {
-        Some(paths) => Err(format!("uploaded twice: {paths:?}")),
+    match seen.values().find(|keys| keys.len() > 1) {
+        Some(keys) => Err(format!("uploaded twice: {keys:?}")),
         None => Ok(()),
     }
 }
 
 /// No unfinished file is left in the store or in a cache.
 fn leftovers(yard: &Yard) -> Checked {
-    let staging = |p: &&PathBuf| ckptfs::local::publish::is_staging(p.file_name().unwrap());
-    let mut all = walk(&yard.path("store"));
-    all.extend(walk(&yard.path(&yard.cache)));
-    if let Some(left) = all.iter().find(staging) {
+    let mut all = walk(&yard.path(&yard.cache));
+    // Elsewhere nobody stages files: what is foreign there was asked for.
+    if yard.remote.is_none() {
+        all.extend(walk(&yard.path("store")));
+    }
+    if let Some(left) = all.iter().find(|p| ckptfs::local::publish::is_staging(p.file_name().unwrap())) {
         return Err(format!("{} is left behind", left.display()));
     }
     let part = |p: &Path| p.parent().unwrap().ends_with("partial") && p.file_name().unwrap().len() != 64;

@@ -10,13 +10,20 @@ use std::time::Duration;
 
 use super::mode::Mode;
 
+/// What happens, and at which of the requests to which it can: all, or only those of one kind.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub mode: Mode,
+    pub k: u64,
+    pub only: Option<String>,
+}
+
 #[derive(Default)]
 struct State {
     there: u16,
     /// The client; 0 until it is known.
     client: AtomicI32,
-    /// What happens, and at which of the requests to which it can.
-    plan: Mutex<Option<(Mode, u64)>>,
+    plan: Mutex<Option<Plan>>,
     seen: AtomicU64,
     hit: Mutex<Option<String>>,
     /// Requests of a run, in their order, and whether each has a body.
@@ -52,10 +59,10 @@ impl Proxy {
     }
 
     /// A new run begins.
-    pub fn plan(&self, mode: Mode, k: u64) {
+    pub fn plan(&self, plan: &Plan) {
         self.state.client.store(0, SeqCst);
         self.state.seen.store(0, SeqCst);
-        *self.state.plan.lock().unwrap() = (mode != Mode::Quiet).then_some((mode, k));
+        *self.state.plan.lock().unwrap() = (plan.mode != Mode::Quiet).then(|| plan.clone());
         *self.state.hit.lock().unwrap() = None;
         self.state.requests.lock().unwrap().clear();
     }
@@ -75,8 +82,8 @@ impl State {
     fn decide(&self, request: &Request) -> Option<Mode> {
         let class = format!("{} {}", request.method, request.path);
         self.requests.lock().unwrap().push((class.clone(), request.length > 1));
-        let (mode, k) = (*self.plan.lock().unwrap())?;
-        if mode == Mode::Torn && request.length < 2 {
+        let Plan { mode, k, only } = self.plan.lock().unwrap().clone()?;
+        if mode == Mode::Torn && request.length < 2 || only.is_some_and(|only| only != class) {
             return None;
         }
         if self.seen.fetch_add(1, SeqCst) + 1 != k {

@@ -283,8 +283,8 @@ pub fn difference(found: &super::yard::Files, wanted: &super::yard::Files) -> St
 
 fn aborted(y: &Yard, numbers: &[u64]) -> Result<(), String> {
     for n in numbers {
-        let path = y.path(&format!("store/outcome/app/{n:020}.json"));
-        let text = fs::read_to_string(&path).unwrap_or_default();
+        let record = y.record(&format!("outcome/app/{n:020}.json"));
+        let text = String::from_utf8(record.unwrap_or_default()).unwrap();
         if !text.contains("aborted") {
             return Err(format!("app/{n} is not aborted: {text:?}"));
         }

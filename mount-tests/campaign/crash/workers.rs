@@ -48,7 +48,7 @@ pub fn seeds() -> u64 {
 }
 
 /// A scenario, or one point of it, that alone is wanted: `lazy`, or `lazy read and seal/0/before/17`.
-fn only(scenario: &Scenario, step: usize, mode: Mode) -> Option<Option<u64>> {
+pub fn only(scenario: &Scenario, step: usize, mode: Mode) -> Option<Option<u64>> {
     let Ok(only) = std::env::var("CKPTFS_CRASH_ONLY") else { return Some(None) };
     let parts: Vec<&str> = only.split('/').collect();
     let same = |i: usize, is: &str| parts.get(i).is_none_or(|p| p.is_empty() || is.starts_with(p));

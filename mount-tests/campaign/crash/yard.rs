@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ckptfs::cache::{Session, SessionOptions};
-use ckptfs::types::Digest;
+use ckptfs::local::{identity, xattr};
+use ckptfs::store::{Store, StoreOptions};
+use ckptfs::types::{Digest, Key, Prefix, RecordKind};
 use serde::{Deserialize, Serialize};
 
 use crate::tool::{PROGRAM, Said, database};
@@ -100,14 +102,34 @@ impl Yard {
         self.tell(&truth);
     }
 
-    /// Outcomes: path and bytes.
-    pub fn decided(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        let dir = self.path("store/outcome");
-        if !dir.exists() {
-            return BTreeMap::new();
+    fn far(&self) -> Option<Store> {
+        self.remote.as_ref().map(|(url, _)| Store::open(url, StoreOptions::default()).unwrap())
+    }
+
+    /// Keys of the store's objects of a kind, and whatever else lies among them.
+    pub fn keys(&self, kind: RecordKind) -> Vec<String> {
+        if let Some(store) = self.far() {
+            let listed = store.list_all(&Prefix::kind(kind)).unwrap();
+            let ours = listed.ours.iter().map(|o| o.key.as_str().to_owned());
+            return ours.chain(listed.foreign.into_iter().map(|f| f.key)).collect();
         }
-        let named = |p: &PathBuf| p.extension().is_some_and(|e| e == "json");
-        crate::tool::walk(&dir).into_iter().filter(named).map(|p| (p.clone(), fs::read(p).unwrap())).collect()
+        let (store, below) = (self.path("store"), self.path("store").join(kind.as_str()));
+        let files = if below.exists() { crate::tool::walk(&below) } else { Vec::new() };
+        files.iter().map(|f| f.strip_prefix(&store).unwrap().to_str().unwrap().to_owned()).collect()
+    }
+
+    /// A record's bytes.
+    pub fn record(&self, key: &str) -> Option<Vec<u8>> {
+        match self.far() {
+            Some(store) => store.get(&Key::parse(key)?, 1 << 20).unwrap().map(Into::into),
+            None => fs::read(self.path("store").join(key)).ok(),
+        }
+    }
+
+    /// Outcomes: key and bytes.
+    pub fn decided(&self) -> BTreeMap<String, Vec<u8>> {
+        let named = self.keys(RecordKind::Outcome).into_iter().filter(|k| k.ends_with(".json"));
+        named.map(|key| (key.clone(), self.record(&key).unwrap())).collect()
     }
 }
 
@@ -115,10 +137,15 @@ pub fn digests(dir: &Path) -> Files {
     database(dir).into_iter().map(|(name, bytes)| (name, Digest::of(&bytes).to_hex())).collect()
 }
 
-/// Whether a file is never written in place once it has its name: it may be shared with a copy, as its inode's record then holds there too.
+/// Whether a file is never written in place once it has its name and its inode's record: it may be shared with a copy, where the record
+/// then holds too. One without a record is not: the first visit would give it one, and no other visit would see the program make it.
 fn immutable(path: &Path) -> bool {
     let text = path.to_str().unwrap();
-    text.ends_with(".sst") || text.contains("/files/") || text.contains("/store/blobs/")
+    let recorded = || {
+        let record = fs::File::open(path).and_then(|file| xattr::get(&file, identity::ATTRIBUTE));
+        record.is_ok_and(|record| record.is_some())
+    };
+    text.contains("/store/blobs/") || (text.ends_with(".sst") || text.contains("/files/")) && recorded()
 }
 
 /// Copies a tree. Immutable files are linked.

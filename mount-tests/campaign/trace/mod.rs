@@ -132,6 +132,12 @@ pub fn kill(pid: i32) {
     sys::kill(pid);
 }
 
+/// Whether it is the watcher of a mount: it is there for the moment after a daemon was killed, and whoever kills a daemon by its number
+/// does not meet it. Without it a reader and the daemon may wait for each other for ever.
+fn outlives(tid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|name| name.trim_end() == "ckptfs-watch")
+}
+
 struct Tracer<'a> {
     root: i32,
     roots: &'a [&'a Path],
@@ -165,7 +171,9 @@ impl Tracer<'_> {
             }
             if self.killed {
                 // Born just before.
-                sys::kill(tid);
+                if !outlives(tid) {
+                    sys::kill(tid);
+                }
                 sys::go_on(tid, 0);
                 continue;
             }
@@ -191,7 +199,7 @@ impl Tracer<'_> {
 
     fn kill_all(&mut self) {
         self.killed = true;
-        for tid in &self.known {
+        for tid in self.known.iter().filter(|tid| !outlives(**tid)) {
             sys::kill(*tid);
         }
         sys::kill(self.root);

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::book::Verdicts;
+use crate::book::{self, Verdicts};
 use crate::list::Mutant;
 use crate::tree;
 
-pub fn judge(root: &Path, out: &Path, mutants: Vec<&Mutant>, verdicts: &mut Verdicts) {
+/// `tests` are those of the library that pass without a mutant; what is found is written to `known` as it comes.
+pub fn judge(root: &Path, out: &Path, mutants: Vec<&Mutant>, tests: &[&str], verdicts: &mut Verdicts, known: &Path) {
     let tree = out.join("alone");
     for mutant in mutants {
         if verdicts.get(&mutant.name).is_some_and(|(what, _)| what != "survived") {
@@ -28,14 +29,19 @@ pub fn judge(root: &Path, out: &Path, mutants: Vec<&Mutant>, verdicts: &mut Verd
                 .status()
                 .expect("cargo")
         };
+        // Most fall to the tests beside them.
+        let near = crate::near(&mutant.file);
+        let (beside, others): (Vec<&str>, Vec<&str>) = tests.iter().copied().partition(|test| test.starts_with(&near));
+        let pass = |tests: &[&str]| tests.is_empty() || cargo(&[&["--", "--exact"], tests].concat()).success();
         let what = if !cargo(&["--no-run"]).success() {
             "unviable"
-        } else if cargo(&[]).success() {
+        } else if pass(&beside) && pass(&others) {
             "survived"
         } else {
             "killed"
         };
         eprintln!("alone: {what} {}", mutant.name);
         verdicts.insert(mutant.name.clone(), (what.into(), "in a build of its own".into()));
+        book::write(known, verdicts);
     }
 }

@@ -1,7 +1,9 @@
 //! Mutation testing in one build: all mutants of cargo-mutants' list are compiled into one set of test programs, each behind a switch.
 //! A mutant then costs a run of the tests that reach it, until the first that fails; one that no test reaches costs nothing.
 //! usage: ckptfs-mutants ROOT LIST OUT [SHARD/OF]   (CKPTFS_MUTANTS_AGAIN=1: only what survived the last time, with new tests;
-//! CKPTFS_MUTANTS_WITH: the test programs besides the library's own, each tried on what survived those before it)
+//! CKPTFS_MUTANTS_WITH: the test programs besides the library's own, each tried on what survived those before it;
+//! CKPTFS_MUTANTS_OF: the modules whose mutants are tried now, the others keep their verdicts;
+//! CKPTFS_MUTANTS_ALONE=no: not those that take a build each)
 
 mod alone;
 mod book;
@@ -32,6 +34,8 @@ fn main() {
     let again = std::env::var_os("CKPTFS_MUTANTS_AGAIN").is_some();
     let with = std::env::var("CKPTFS_MUTANTS_WITH").unwrap_or_else(|_| "explorer mount".to_owned());
     let programs: Vec<String> = with.split_whitespace().map(str::to_owned).collect();
+    let of_all = std::env::var("CKPTFS_MUTANTS_OF").unwrap_or_default();
+    let modules: Vec<&str> = of_all.split_whitespace().collect();
     let mutants = list::read(&std::fs::read_to_string(list).expect("the list"), root);
 
     let tree = out.join("tree");
@@ -45,13 +49,21 @@ fn main() {
     // Mutants of code that has changed since are not those of the list.
     let known: BTreeSet<&String> = mutants.iter().map(|mutant| &mutant.name).collect();
     verdicts.retain(|name, _| known.contains(name));
-    let mine = |mutant: &&Mutant| mutant.number % of == shard - 1;
+    let mine = |mutant: &&Mutant| {
+        let module = mutant.file.split('/').nth(1).unwrap_or_default();
+        mutant.number % of == shard - 1 && (modules.is_empty() || modules.contains(&module))
+    };
     for mutant in mutants.iter().filter(mine).filter(|mutant| built.unviable.contains(&mutant.number)) {
         verdicts.insert(mutant.name.clone(), ("unviable".into(), String::new()));
     }
 
     let scratch = std::env::var_os("CKPTFS_MUTANTS_TMP").map_or_else(|| out.join("tmp"), PathBuf::from).join("m");
-    let tests = if again { book::read_tests(&recorded) } else { Vec::new() };
+    // What a test reaches is told by numbers: they are those of this list alone.
+    let numbered: String = mutants.iter().map(|mutant| format!("{}\n", mutant.name)).collect();
+    let numbers = out.join("numbered.txt");
+    let same = std::fs::read_to_string(&numbers).is_ok_and(|there| there == numbered);
+    std::fs::write(&numbers, numbered).expect("the numbers");
+    let tests = if again && same { book::read_tests(&recorded) } else { Vec::new() };
     let mut evidence = Evidence { tree: &tree, scratch, programs: &built.programs, tests };
     for program in std::iter::once("ckptfs").chain(programs.iter().map(String::as_str)) {
         let done: BTreeSet<String> =
@@ -86,8 +98,11 @@ fn main() {
             }
         }
     }
-    let left = mutants.iter().filter(mine).filter(|mutant| built.alone.contains(&mutant.number));
-    alone::judge(root, out, left.collect(), &mut verdicts);
+    let alone = std::env::var("CKPTFS_MUTANTS_ALONE").unwrap_or_default() != "no";
+    let left = mutants.iter().filter(mine).filter(|mutant| alone && built.alone.contains(&mutant.number));
+    let own = evidence.tests.iter().filter(|test| test.program == "ckptfs");
+    let own: Vec<&str> = own.map(|test| test.name.as_str()).collect();
+    alone::judge(root, out, left.collect(), &own, &mut verdicts, &book);
     book::write(&book, &verdicts);
 
     for (name, (what, by)) in verdicts.iter().filter(|(_, (what, _))| what == "survived" || what == "unreached") {

@@ -392,6 +392,11 @@ mod tests {
         assert_eq!(ask(&both, 2 * K), (448 * K as u64, 0));
         let silly = table(5, 900 * K, 10, &[(TAIL_START, &varint(u64::MAX))]);
         assert_eq!(ask(&silly, 2 * K), (896 * K as u64, 0));
+        // 0 is no offset.
+        let unknown = table(5, 900 * K, 10, &[(DATA_SIZE, &offset), (TAIL_START, &varint(0))]);
+        assert_eq!(ask(&unknown, 2 * K), (448 * K as u64, 0));
+        let neither = table(5, 900 * K, 10, &[(DATA_SIZE, &varint(0)), (TAIL_START, &varint(0))]);
+        assert_eq!(ask(&neither, 2 * K), (896 * K as u64, 0));
     }
 
     #[test]
@@ -409,6 +414,18 @@ mod tests {
         far.extend_from_slice(&5u32.to_le_bytes());
         far.extend_from_slice(&BLOCK_BASED_MAGIC.to_le_bytes());
         assert_eq!(ask(&far, 64 * K), (down(far.len() as u64 - GROUP), 0));
+        // One that begins where the longest tail may begin is.
+        let first = lowest(far.len() as u64);
+        let (at, metaindex) = (usize::try_from(first).unwrap(), block(&[]));
+        let mut farthest = vec![0; 10 * K * K];
+        farthest[at..at + metaindex.len()].copy_from_slice(&metaindex);
+        let place = handle(at, metaindex.len());
+        let mut footer = [&[1][..], &place, &place].concat();
+        footer.resize(41, 0);
+        farthest.extend_from_slice(&footer);
+        farthest.extend_from_slice(&5u32.to_le_bytes());
+        farthest.extend_from_slice(&BLOCK_BASED_MAGIC.to_le_bytes());
+        assert_eq!((ask(&farthest, 64 * K), farthest.len()), ((first, 1), far.len()));
     }
 
     #[test]

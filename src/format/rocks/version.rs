@@ -549,6 +549,8 @@ mod tests {
         assert_eq!(live(&[added.clone(), numbers(DELETED, &[0, 11])]), []);
         assert_eq!(live(&[added.clone(), garbage(22, 2, 200)]), [(21, 162)]);
         assert_eq!(live(&[added.clone(), garbage(22, 1, 100)]), [(21, 162), (22, 262)]);
+        // A table still refers to it, though nothing in it is counted as alive.
+        assert_eq!(live(&[added.clone(), garbage(21, 1, 100)]), [(21, 162), (22, 262)]);
         assert_eq!(live(&[blob(20, 4, 400), table(11)]), []);
         assert!(refused(&[added.clone(), garbage(22, 3, 200)]).contains("more garbage"));
         assert!(refused(&[added.clone(), garbage(22, 1, u64::MAX)]).contains("more garbage"));

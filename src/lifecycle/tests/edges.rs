@@ -346,3 +346,28 @@ fn bases_are_read_no_further_than_they_must_vouch() {
     ack(&store, &adopts, &[(uploaded, 20)]).unwrap();
     assert_eq!(base_tasks_read(&store, adopts.number), 0);
 }
+
+#[test]
+fn the_subtasks_that_the_base_shares_are_read_before_those_that_share_a_number() {
+    let store = Memory::store();
+    let (more, db) = (Name::encode("a"), Name::encode("db"));
+    let parallelism = u32::try_from(limits::PARALLEL_REQUESTS).unwrap() + 8;
+    let expects = |names: &[&Name]| {
+        names.iter().map(|name| ExpectedOperator { operator: (*name).clone(), parallelism }).collect::<Vec<_>>()
+    };
+    let base = run(&store, Open::new(OpenPlan { expected: expects(&[&more, &db]), ..plan(WRITER) })).unwrap();
+    let shared = upload(&store, base.intent.place.uid, b"shared");
+    let acks = |opened: &Opened, operator: &Name, blobs: &[(BlobName, u64)]| {
+        for i in 0..parallelism {
+            let mut task = manifest(opened, blobs);
+            task.place.subtask = Some((operator.clone(), i));
+            run(&store, Ack::new(task).unwrap()).unwrap();
+        }
+    };
+    acks(&base, &more, &[]);
+    acks(&base, &db, &[(shared, 6)]);
+    complete(&store, base.number).unwrap();
+    let next = run(&store, Open::new(OpenPlan { expected: expects(&[&db]), ..plan(WRITER) })).unwrap();
+    acks(&next, &db, &[(shared, 6)]);
+    assert_eq!(base_tasks_read(&store, next.number), parallelism as usize);
+}

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::format::records::PinHolder;
+use crate::format::records::{PinHolder, PinRecord};
 use crate::lifecycle::driver::Companion;
 use crate::lifecycle::expire::Expire;
 use crate::lifecycle::machine::Reply;
@@ -67,6 +67,50 @@ fn a_pin_is_charged_with_what_nothing_else_keeps() {
     dies(&store, opened.number);
     let plan = planned(&store);
     assert_eq!((plan.held.len(), plan.held[0].blobs, plan.held[0].bytes), (1, 2, 7));
+}
+
+#[test]
+fn a_pin_is_not_charged_with_what_an_older_one_keeps() {
+    let store = Memory::store();
+    let (_, blob) = completed(&store, b"shared");
+    let second = names(&store, blob, 6);
+    pinned(&store, second);
+    dies(&store, second);
+    let plan = planned(&store);
+    assert_eq!((plan.held.len(), plan.held[0].blobs, plan.held[0].bytes), (1, 0, 0));
+    assert_eq!(plan.kept_blobs, 1);
+}
+
+#[test]
+fn a_pin_is_not_charged_with_uploads_that_stay_anyway() {
+    let store = Memory::store();
+    let aborted = open(&store, WRITER);
+    let uploaded = upload(&store, aborted.intent.place.uid, b"uploaded");
+    abort(&store, aborted.number).unwrap();
+    let second = names(&store, uploaded, 8);
+    pinned(&store, second);
+    dies(&store, second);
+    assert_eq!(planned(&store).held[0].bytes, 8);
+    // Not dead yet, it keeps its uploads itself.
+    store.delete(&Key::expired(&job(), aborted.number)).unwrap();
+    let plan = planned(&store);
+    assert_eq!((plan.held[0].blobs, plan.held[0].bytes, plan.kept_blobs), (0, 0, 1));
+}
+
+#[test]
+fn a_dead_attempt_keeps_nothing_under_a_pin() {
+    let store = Memory::store();
+    let aborted = open(&store, WRITER);
+    let uid = aborted.intent.place.uid;
+    let uploaded = upload(&store, uid, b"uploaded");
+    abort(&store, aborted.number).unwrap();
+    expire(&store, aborted.number, uid);
+    let mut place = Place::new(Role::Pin, &job(), aborted.number.get(), uid);
+    (place.holder, place.nonce) = (Some(OTHER), Some(OTHER));
+    let pin = PinRecord { place, holder: PinHolder::Writer, pinned_ms: 0 };
+    store.create(&pin.place.key().unwrap(), encode(&pin).unwrap().into()).unwrap();
+    let plan = planned(&store);
+    assert_eq!((plan.doomed.as_slice(), plan.kept_blobs), (&[(uploaded, 8)][..], 0));
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::format::records::PinHolder;
 use crate::lifecycle::expire::Expire;
-use crate::lifecycle::forget::Forget;
+use crate::lifecycle::forget::{Forget, Forgotten};
 use crate::lifecycle::hide::{Hide, Unhide};
 use crate::lifecycle::pin::{Pin, PinRef, Unpin};
-use crate::lifecycle::sweep::{Execute, Fate, Plan, StillThere, SweepOptions, SweepPlan, Swept};
+use crate::lifecycle::sweep::{Execute, Fate, Numbers, Plan, StillThere, SweepOptions, SweepPlan, Swept};
 use crate::store::StoreOptions;
 
 fn dies(store: &Store, number: CheckpointNumber) -> Result<bool, LifecycleError> {
@@ -156,6 +156,43 @@ fn an_expired_base_may_be_used_under_an_own_pin_while_it_is_there() {
     });
     assert!(opened.unwrap().intent.bases.iter().all(|b| b.uid != uid));
     assert_eq!(sweep(&store), Swept::default(), "the clone's checkpoint names it");
+}
+
+#[test]
+fn the_pin_of_a_base_is_found_behind_those_of_others() {
+    let store = Memory::store();
+    let (first, blob) = completed(&store, b"cloned from");
+    let (second, _) = completed(&store, b"another");
+    let (right, other) = (pin_of(first), pin_of(second));
+    pinned(&store, &right).unwrap();
+    pinned(&store, &other).unwrap();
+    dies(&store, first).unwrap();
+    let from = BaseRef { job: job(), number: first, uid: blob.uid };
+    let (job, restored_from) = (Name::encode("clone"), Some(from.clone()));
+    let plan = OpenPlan { job, restored_from, pinned: vec![other, right], ..plan(OTHER) };
+    assert_eq!(run(&store, Open::new(plan)).unwrap().intent.bases, [from]);
+}
+
+#[test]
+fn a_base_whose_number_is_another_checkpoints_is_lost() {
+    let store = Memory::store();
+    let (first, _) = completed(&store, b"another");
+    let from = BaseRef { job: job(), number: first, uid: Uid::from_bytes([7; 16]) };
+    let plan = OpenPlan { job: Name::encode("clone"), restored_from: Some(from), ..plan(OTHER) };
+    let opened = run(&store, Open::new(plan)).unwrap();
+    // What it has is the attempt that it gave up.
+    assert!(opened.number == n(2) && opened.intent.bases.iter().all(|b| b.job != job()), "{opened:?}");
+}
+
+#[test]
+fn a_floor_that_would_list_too_many_survivors_is_not_made() {
+    let most = crate::limits::FLOOR_ENTRIES as u64;
+    let mut numbers = Numbers { begun: (1..=most + 1).map(n).collect(), ..Numbers::default() };
+    // All that is dead lies above as many survivors as a floor may have.
+    numbers.dead.insert(n(most + 1));
+    numbers.uids.insert(n(most + 1), WRITER);
+    let step = Forget::new(job(), numbers, OTHER, 1).step(Vec::new());
+    assert!(matches!(step, Step::Done(Ok(done)) if done == Forgotten::default()));
 }
 
 #[test]

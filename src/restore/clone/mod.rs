@@ -196,7 +196,10 @@ impl Owner {
 
     /// The owner of a directory that is there.
     fn there(there: &FileStat, path: &Path) -> Result<Self> {
-        let (us, group) = (process::euid(), process::egid());
+        Self::as_seen_by((process::euid(), process::egid()), there, path)
+    }
+
+    fn as_seen_by((us, group): (u32, u32), there: &FileStat, path: &Path) -> Result<Self> {
         if us != 0 && there.uid != us {
             return Err(Error::new(
                 Kind::Permission,
@@ -235,5 +238,28 @@ impl Owner {
             give(&root.sub_path(dir)?)?;
         }
         give(root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::tests::World;
+
+    #[test]
+    fn only_root_clones_for_others() {
+        let world = World::new();
+        let path = world.path("cache");
+        let stat = FileStat { uid: 7, gid: 8, ..Dir::open(&path).unwrap().stat_self().unwrap() };
+        let owner = |us, group| Owner::as_seen_by((us, group), &stat, &path);
+        let of = |give| Owner { uid: 7, gid: 8, give };
+        assert_eq!(owner(7, 8).unwrap(), of(false));
+        assert_eq!(owner(7, 9).unwrap(), of(false), "its group stays the one that the kernel gives");
+        assert_eq!(owner(0, 0).unwrap(), of(true));
+        let e = owner(9, 8).unwrap_err();
+        assert!(e.kind() == Kind::Permission && e.to_string().contains("belongs to user 7"), "{e}");
+        let roots = FileStat { uid: 0, gid: 8, ..stat };
+        assert!(Owner::as_seen_by((0, 9), &roots, &path).unwrap().give, "another group");
+        assert!(!Owner::as_seen_by((0, 8), &roots, &path).unwrap().give);
     }
 }

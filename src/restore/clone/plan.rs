@@ -163,3 +163,74 @@ fn lacking_words(layout: &Layout, lacking: &[&Laid], e: Error) -> Error {
         layout.files.len()
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::local::xattr;
+    use crate::restore::tests::{LARGE, World, noise};
+
+    #[test]
+    fn what_a_mount_shows_is_the_checkpoints_file() {
+        let world = World::new();
+        let checkpoint = world.database("app");
+        let all: Vec<_> = checkpoint.manifest.subtasks.iter().collect();
+        let layout = Layout::of(&world.session, &checkpoint, &all).unwrap();
+        let laid = &layout.files[1];
+        let point = world.path("mount");
+        let path = point.join("app/chk-1/db/0/db/000007.sst");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let dev = point.metadata().unwrap().dev();
+        let mount = OwnMount { point, dev, user: 0, others: false };
+        let said = |mount: &OwnMount| check_target(mount, laid).map_err(|e| (e.kind(), e.to_string()));
+        let (kind, text) = said(&mount).unwrap_err();
+        assert!(kind == Kind::Unavailable && text.contains("the mount does not show"), "{text}");
+        let show = |bytes: &[u8], digest: Option<&str>| {
+            std::fs::write(&path, bytes).unwrap();
+            if let Some(digest) = digest {
+                xattr::set(std::fs::File::open(&path).unwrap(), own_mount::DIGEST, digest.as_bytes()).unwrap();
+            }
+        };
+        let right = laid.file.digest.to_hex();
+        show(&noise(2, LARGE), None);
+        let another = "the mount says another digest of it than the checkpoint";
+        let (kind, text) = said(&mount).unwrap_err();
+        assert!(kind == Kind::Conflict && text.contains(another), "{text}");
+        show(&noise(2, LARGE), Some("another"));
+        assert!(said(&mount).unwrap_err().1.contains(another));
+        show(&noise(2, LARGE), Some(&right));
+        assert_eq!(said(&mount), Ok(()));
+        let (kind, _) = said(&OwnMount { dev: dev + 1, ..mount.clone() }).unwrap_err();
+        assert_eq!(kind, Kind::Conflict, "it is not on the mount");
+        show(&noise(2, LARGE)[1..], Some(&right));
+        let (kind, text) = said(&mount).unwrap_err();
+        let words = format!("it has {} bytes instead of {LARGE}", LARGE - 1);
+        assert!(kind == Kind::Conflict && text.contains(&words), "{text}");
+    }
+
+    #[test]
+    fn tables_are_linked_where_owner_mode_and_file_system_allow_it() {
+        let world = World::new();
+        let (file, staging) = (world.path("file"), world.path("staging"));
+        std::fs::create_dir(&staging).unwrap();
+        std::fs::write(&file, b"x").unwrap();
+        let (dir, file) = (Dir::open(&staging).unwrap(), std::fs::File::open(&file).unwrap());
+        let stat = FileStat::of(&file).unwrap();
+        let owner = Owner { uid: stat.uid, gid: stat.gid, give: false };
+        let tried = |owner, mut known: Option<bool>| {
+            let linkable = linkable(&file, &dir, owner, &mut known).unwrap();
+            assert!(dir.list().unwrap().is_empty(), "the probe goes");
+            (linkable, known)
+        };
+        assert_eq!(tried(owner, None), (true, Some(true)));
+        assert_eq!((tried(owner, Some(false)), tried(owner, Some(true))), ((false, Some(false)), (true, Some(true))));
+        let other = Owner { uid: stat.uid + 1, ..owner };
+        assert_eq!((tried(other, None), tried(other, Some(true))), ((false, None), (false, Some(true))));
+        let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut known = None;
+        assert!(!linkable(&file, &Dir::open(shm.path()).unwrap(), owner, &mut known).unwrap());
+        assert_eq!(known, Some(false), "another file system");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::{Finding, Severity};
 use crate::local::{mount, process};
@@ -16,20 +17,24 @@ pub(super) fn examine() -> Vec<Finding> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let release = read("/proc/sys/kernel/osrelease");
     let status = read("/proc/self/status");
-    let root = process::euid() == 0;
     let mut findings = vec![kernel(release.trim()), device(), passthrough(release.trim(), &status)];
-    if root && std::env::var_os("FUSERMOUNT_PATH").is_some() {
-        let says = "FUSERMOUNT_PATH is set: root refuses to mount, since it could make root run another program";
-        findings.push(Finding::new("fusermount3", Severity::Fails, says, "unset FUSERMOUNT_PATH"));
-    } else if root && may_administer(&status) {
-        findings.push(Finding::fine("fusermount3", "not needed: this user mounts by itself"));
-    } else {
-        findings.push(helper());
-        if !root {
-            findings.push(allow_other(&read("/etc/fuse.conf")));
-        }
-    }
+    let set = std::env::var_os("FUSERMOUNT_PATH").is_some();
+    findings.extend(mounting(process::euid(), set, &status, &read("/etc/fuse.conf")));
     findings
+}
+
+/// How a user comes to a mount, with FUSERMOUNT_PATH set or not.
+fn mounting(user: u32, set: bool, status: &str, conf: &str) -> Vec<Finding> {
+    let root = user == 0;
+    if root && set {
+        let says = "FUSERMOUNT_PATH is set: root refuses to mount, since it could make root run another program";
+        return vec![Finding::new("fusermount3", Severity::Fails, says, "unset FUSERMOUNT_PATH")];
+    }
+    if root && may_administer(status) {
+        return vec![Finding::fine("fusermount3", "not needed: this user mounts by itself")];
+    }
+    let helper = helper(mount::fusermount().as_deref());
+    if root { vec![helper] } else { vec![helper, allow_other(conf)] }
 }
 
 /// `6.18.5-generic` is (6, 18).
@@ -48,19 +53,16 @@ fn kernel(release: &str) -> Finding {
 fn device() -> Finding {
     match File::options().read(true).write(true).open(mount::DEVICE) {
         Ok(_) => Finding::fine("/dev/fuse", "can be opened"),
-        Err(e) => {
-            let remedy = match e.kind() {
-                std::io::ErrorKind::PermissionDenied => "chmod 666 /dev/fuse, as most systems have it, or run as root",
-                _ => "modprobe fuse; in a container: --device /dev/fuse",
-            };
-            Finding::new(
-                "/dev/fuse",
-                Severity::Fails,
-                format!("cannot be opened, so nothing can be mounted: {e}"),
-                remedy,
-            )
-        }
+        Err(e) => no_device(&e),
     }
+}
+
+fn no_device(e: &std::io::Error) -> Finding {
+    let remedy = match e.kind() {
+        std::io::ErrorKind::PermissionDenied => "chmod 666 /dev/fuse, as most systems have it, or run as root",
+        _ => "modprobe fuse; in a container: --device /dev/fuse",
+    };
+    Finding::new("/dev/fuse", Severity::Fails, format!("cannot be opened, so nothing can be mounted: {e}"), remedy)
 }
 
 /// Whether the effective capabilities in a process's status have CAP_SYS_ADMIN.
@@ -83,12 +85,12 @@ fn passthrough(release: &str, status: &str) -> Finding {
     }
 }
 
-fn helper() -> Finding {
-    let Some(path) = mount::fusermount() else {
+fn helper(path: Option<&Path>) -> Finding {
+    let Some(path) = path else {
         let says = "not installed, and this user cannot mount by itself";
         return Finding::new("fusermount3", Severity::Fails, says, "install the package fuse3, or mount as root");
     };
-    let mode = fs::metadata(&path).map_or(0, |m| m.permissions().mode());
+    let mode = fs::metadata(path).map_or(0, |m| m.permissions().mode());
     if mode & 0o4000 == 0 {
         let says = format!("{} is not setuid root: it cannot mount for other users", path.display());
         return Finding::new(
@@ -139,6 +141,48 @@ mod tests {
         assert!(passthrough("6.8.12", ROOT).remedy.contains("6.9"));
         assert!(passthrough("6.12.0", CONTAINER).remedy.contains("SYS_ADMIN"));
         assert_eq!(of("?", ROOT), Severity::Note);
+    }
+
+    #[test]
+    fn who_mounts_by_itself_needs_no_helper() {
+        let checks = |user, set, status| {
+            let found = mounting(user, set, status, "");
+            found.iter().map(|f| f.check).collect::<Vec<_>>()
+        };
+        let of = |user, set, status| mounting(user, set, status, "")[0].clone();
+        assert_eq!(of(0, false, ROOT).says, "not needed: this user mounts by itself");
+        assert_eq!(of(0, true, ROOT).remedy, "unset FUSERMOUNT_PATH");
+        assert_eq!(of(0, true, ROOT).severity, Severity::Fails);
+        assert_eq!([checks(0, false, ROOT), checks(0, true, ROOT), checks(0, false, CONTAINER)], [["fusermount3"]; 3]);
+        let expected = helper(mount::fusermount().as_deref());
+        for (user, set, status) in [(0, false, CONTAINER), (7, false, ROOT), (7, true, ROOT), (7, false, CONTAINER)] {
+            assert_eq!(of(user, set, status), expected, "{user} {set}");
+        }
+        assert_eq!(checks(7, true, ROOT), ["fusermount3", "user_allow_other"]);
+    }
+
+    #[test]
+    fn a_helper_is_setuid_root_or_of_little_use() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("fusermount3");
+        File::create(&path).unwrap();
+        let of = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            helper(Some(&path))
+        };
+        assert_eq!(of(0o4755), Finding::fine("fusermount3", path.display().to_string()));
+        assert_eq!((of(0o755).severity, of(0o755).check), (Severity::Warning, "fusermount3"));
+        assert!(of(0o2755).says.contains("is not setuid root"));
+        assert_eq!(helper(None).severity, Severity::Fails);
+        assert_eq!(helper(Some(&temp.path().join("none"))).severity, Severity::Warning);
+    }
+
+    #[test]
+    fn why_the_device_cannot_be_opened_is_said() {
+        let denied = no_device(&std::io::ErrorKind::PermissionDenied.into());
+        assert!(denied.severity == Severity::Fails && denied.remedy.starts_with("chmod 666"), "{denied:?}");
+        let missing = no_device(&std::io::ErrorKind::NotFound.into());
+        assert!(missing.severity == Severity::Fails && missing.remedy.starts_with("modprobe fuse"), "{missing:?}");
     }
 
     #[test]

@@ -135,6 +135,10 @@ mod tests {
         assert_eq!(of(Room { available: LITTLE - 1, ..room }), Severity::Warning);
         assert_eq!(of(Room { free_inodes: 49, ..room }), Severity::Warning);
         assert_eq!(of(Room { inodes: 0, free_inodes: 0, ..room }), Severity::Fine);
+        assert_eq!(of(Room { available: LITTLE, free_inodes: 50, ..room }), Severity::Fine);
+        let says = |available| space(Path::new("/c"), Room { available, ..room }).says;
+        assert_eq!(says(3 << 30), "3072 MiB are free");
+        assert!(says(5 << 20).starts_with("5 MiB are left for /c: "));
     }
 
     #[test]
@@ -157,5 +161,19 @@ mod tests {
             "{elsewhere:?}"
         );
         assert_eq!(link(&there.join("none"), &there, &there)[0].severity, Severity::Fails);
+        // The same device under another mount: no link leads across.
+        let bound = there.join("bound");
+        std::fs::create_dir(&bound).unwrap();
+        let mut bind = std::process::Command::new("mount");
+        assert!(
+            bind.arg("--bind").arg(&there).arg(&bound).status().unwrap().success(),
+            "these tests need root to mount"
+        );
+        let across = link(&bound, &there, &there);
+        assert!(std::process::Command::new("umount").arg("-l").arg(&bound).status().unwrap().success());
+        assert!(across[0].says.contains("different file systems"), "{across:?}");
+        // Root links what is anybody's.
+        std::os::unix::fs::chown(&bound, Some(12345), None).unwrap();
+        assert_eq!(link(&bound, &there, &there)[0].severity, Severity::Fine);
     }
 }

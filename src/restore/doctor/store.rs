@@ -77,12 +77,16 @@ fn races(store: &Store) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::sync::Arc;
 
+    use bytes::Bytes;
+
     use super::*;
-    use crate::store::StoreOptions;
+    use crate::metrics::Counter;
     use crate::store::memory::Memory;
-    use crate::types::Uid;
+    use crate::store::{Backend, BlobSource, Put, RawListed, Result, Sink, StoreError, StoreOptions};
+    use crate::types::{Digest, Uid};
 
     #[test]
     fn stores_are_told_from_empty_and_foreign_places() {
@@ -97,6 +101,68 @@ mod tests {
         let foreign = Store::from_backend(memory, "memory://", StoreOptions::default());
         let (finding, _, ours) = identity(&foreign);
         assert_eq!((finding.severity, ours), (Severity::Fails, false), "{finding:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_reached_or_read_fails() {
+        let memory = Arc::new(Memory::new());
+        let options = StoreOptions { attempts: 1, ..StoreOptions::default() };
+        let store = Store::from_backend(Arc::clone(&memory) as _, "memory://", options);
+        memory.plant("ckptfs.json", "{}");
+        let (finding, reached, ours) = identity(&store);
+        assert_eq!((finding.severity, reached, ours), (Severity::Fails, true, false), "{finding:?}");
+        memory.fail_when(|what, _| what == "get");
+        let (finding, reached, ours) = identity(&store);
+        assert_eq!((finding.severity, reached, ours), (Severity::Fails, false, false), "{finding:?}");
+        memory.remove("ckptfs.json");
+        memory.fail_when(|what, _| what == "list");
+        let (finding, reached, ours) = identity(&store);
+        assert_eq!((finding.severity, reached, ours), (Severity::Fails, false, false), "{finding:?}");
+    }
+
+    /// A store in memory that nobody may write to.
+    #[derive(Debug, Default)]
+    struct Closed(Memory);
+
+    impl Backend for Closed {
+        fn get(&self, key: &str, max_len: u64) -> Result<Option<Bytes>> {
+            self.0.get(key, max_len)
+        }
+
+        fn read(&self, key: &str, range: Range<u64>, size: Option<u64>, sink: Sink<'_>) -> Result<()> {
+            self.0.read(key, range, size, sink)
+        }
+
+        fn head(&self, key: &str) -> Result<Option<u64>> {
+            self.0.head(key)
+        }
+
+        fn list(&self, directory: &str, after: Option<&str>, limit: usize) -> Result<Vec<RawListed>> {
+            self.0.list(directory, after, limit)
+        }
+
+        fn create(&self, key: &str, _: Bytes, _: bool) -> Result<Put> {
+            Err(StoreError::ReadOnly { what: "write", object: key.to_owned() })
+        }
+
+        fn replace(&self, key: &str, _: Bytes) -> Result<()> {
+            Err(StoreError::ReadOnly { what: "write", object: key.to_owned() })
+        }
+
+        fn upload(&self, key: &str, _: &Digest, _: &BlobSource<'_>, _: &Counter) -> Result<()> {
+            Err(StoreError::ReadOnly { what: "write", object: key.to_owned() })
+        }
+
+        fn delete(&self, _: &[&str]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_may_not_write_is_told_what_works_all_the_same() {
+        let store = Store::from_backend(Arc::new(Closed::default()), "memory://", StoreOptions::default());
+        let finding = races(&store);
+        assert!(finding.severity == Severity::Note && finding.says.contains("a mount works"), "{finding:?}");
     }
 
     #[test]

@@ -207,22 +207,4 @@ fn drop_dead(session: &Session, report: &mut Report) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sample_is_a_share_that_seed_and_digest_decide() {
-        let digests: Vec<Digest> = (0..2000_u32).map(|i| Digest::of(&i.to_le_bytes())).collect();
-        let picked = |percent: f64, seed| {
-            let read = Read { percent, seed, resume: None };
-            digests.iter().filter(|d| read.picks(d)).copied().collect::<Vec<_>>()
-        };
-        assert_eq!(picked(100.0, 1).len(), 2000);
-        let (ten, again, other) = (picked(10.0, 1), picked(10.0, 1), picked(10.0, 2));
-        assert!(ten == again && ten != other);
-        assert!((120..280).contains(&ten.len()) && (120..280).contains(&other.len()), "{}", ten.len());
-        let more = picked(30.0, 1);
-        assert!(ten.iter().all(|d| more.contains(d)), "a larger sample has the smaller one");
-        assert!(picked(0.001, 1).len() < 5);
-    }
-}
+mod tests;

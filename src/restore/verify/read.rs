@@ -306,3 +306,39 @@ impl Source<'_> {
         Ok(Ok(out))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn bundles_in_memory_have_room_and_give_it_back() {
+        let room = Room::new();
+        let left = || *room.left.lock().unwrap();
+        let most = limits::VERIFY_MEMORY;
+        for (bytes, taken) in [(0, 0), (1, 1), (most - 1, most - 1), (most, most), (most + 1, most), (u64::MAX, most)] {
+            assert_eq!(room.with(bytes, left), most - taken, "{bytes}");
+            assert_eq!(left(), most);
+        }
+        // Whoever finds no room waits for it.
+        let (inside, freed) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                room.with(most, || {
+                    inside.store(true, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(100));
+                    freed.store(true, Ordering::SeqCst);
+                });
+            });
+            while !inside.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            assert!(room.with(1, || freed.load(Ordering::SeqCst)));
+        });
+        // What just fits does not wait.
+        room.with(most - 1, || room.with(1, || assert_eq!(left(), 0)));
+    }
+}

@@ -58,7 +58,6 @@ pub(super) struct Section {
 /// A blob that is named.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    pub(super) bundle: bool,
     pub(super) users: Vec<User>,
     pub(super) sections: BTreeMap<Section, User>,
 }
@@ -112,8 +111,7 @@ impl<'a> References<'a> {
 
     fn collect(&mut self, subtask: u32, manifest: &TaskManifest, report: &mut Report) {
         for blob in &manifest.blobs {
-            let named = self.blobs.entry((blob.name, blob.length)).or_default();
-            named.bundle |= blob.bundle;
+            self.blobs.entry((blob.name, blob.length)).or_default();
             if blob.bundle {
                 let kept = self.kept.entry(blob.name.digest).or_default();
                 kept.size = blob.length;
@@ -240,7 +238,7 @@ impl<'a> References<'a> {
         for (name, (kind, why), named) in looked.into_iter().flatten() {
             let hurts = self.hurts(session, &named.users);
             let expired = |hurt: &Hurt| records.expired.contains(&(hurt.job.clone(), hurt.number));
-            let why = if hurts.iter().all(expired) {
+            let why = if !hurts.is_empty() && hurts.iter().all(expired) {
                 format!("{why}; whom it hurts is expired, and only kept by pins (`ckptfs pins`)")
             } else {
                 why
