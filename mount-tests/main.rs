@@ -36,6 +36,7 @@ mod s3;
 mod security;
 mod settle;
 mod soak;
+mod status;
 mod tool;
 mod two_hosts;
 mod verify;
