@@ -9,6 +9,7 @@ use ckptfs::engine::Session;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::fuse::{self, MountRequest, Mounted};
 use ckptfs::local::process::{self, ReadyPipe, Started};
+use ckptfs::local::supervisor;
 use ckptfs::status::{self, Server, Status};
 use ckptfs::view::View;
 
@@ -67,7 +68,9 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
                     &format!("mounted at {}; Ctrl-C or `ckptfs umount` ends it", args.mountpoint.display()),
                 );
             }
+            supervised("READY=1\nSTATUS=mounted");
             let ended = mounted.wait_or_signal();
+            supervised("STOPPING=1");
             view.release_pins();
             ended?;
             Ok(Exit::Done)
@@ -78,6 +81,13 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             }
             Err(e)
         }
+    }
+}
+
+/// Tells a supervisor, where there is one. The mount does not depend on it.
+fn supervised(words: &str) {
+    if let Err(e) = supervisor::tell(words) {
+        log::warn!("the supervisor is not told: {e}");
     }
 }
 

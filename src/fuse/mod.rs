@@ -13,6 +13,7 @@ mod mounted;
 mod notify;
 mod passthrough;
 mod pool;
+mod watchdog;
 
 pub use crate::metrics::Mount as Counters;
 pub use mounted::{MountRequest, Mounted, Unmounted, mount, place, umount};

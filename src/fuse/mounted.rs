@@ -16,6 +16,7 @@ use super::inner::Inner;
 use super::notify::{self, ToTell};
 use super::passthrough::Modes;
 use super::pool::Pool;
+use super::watchdog;
 use crate::error::{Error, Kind, Result};
 use crate::local::error::remedied;
 use crate::local::mount::{self as local_mount, MountOptions};
@@ -166,6 +167,9 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
                 Err(e) => {
                     log::info!("nobody ends the connection of {} should we be killed: {e}", shared.point.display());
                 }
+            }
+            if let Err(e) = watchdog::start(&shared.point, &shared.counters) {
+                log::info!("nobody looks whether {} still answers: {e}", shared.point.display());
             }
             Ok(Mounted(Arc::new(Guard(shared))))
         }

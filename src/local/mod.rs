@@ -20,6 +20,7 @@ pub mod process;
 pub mod publish;
 pub mod rocks_lock;
 pub mod signal;
+pub mod supervisor;
 mod sys;
 pub mod watch;
 pub mod xattr;
