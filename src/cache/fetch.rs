@@ -184,10 +184,12 @@ impl Inner {
             }
         }
         if stage.written() != wanted.size {
+            self.counters.wrong_fetched.inc();
             return Err(wanted.damaged(format!("it has {} bytes instead of {}", stage.written(), wanted.size)));
         }
         let found = stage.digest();
         if found != wanted.digest {
+            self.counters.wrong_fetched.inc();
             return Err(wanted.damaged(format!("its bytes have the digest {found} instead of {}", wanted.digest)));
         }
         // What can be unpacked again costs no sync.

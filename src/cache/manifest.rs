@@ -69,6 +69,7 @@ impl Cache {
         };
         let found = Digest::of(&bytes);
         if found != subtask.manifest || bytes.len() as u64 != subtask.manifest_length {
+            self.inner.counters.wrong_fetched.inc();
             let (length, want) = (bytes.len(), subtask.manifest_length);
             return Err(damaged(format!(
                 "its {length} bytes have the digest {found} instead of {want} bytes and {}",

@@ -83,6 +83,8 @@ pub struct Counters {
     pub fetched_bytes: Counter,
     /// Entries whose bytes were not those of their digest.
     pub discarded: Counter,
+    /// What came from the store and was not what it should be: files, ranges, hash trees, task manifests.
+    pub wrong_fetched: Counter,
     /// Files that were reflinked or copied because they could not be linked.
     pub degraded_links: Counter,
     /// Files evicted.

@@ -73,7 +73,7 @@ mod tests {
             (number, Checkpoint { job, number, uid, manifest, hidden: *hidden, expired: false, pinned: false })
         };
         let checkpoints: BTreeMap<_, _> = of.iter().map(checkpoint).collect();
-        JobListing { job, checkpoints, open: BTreeSet::new(), unreadable: Vec::new() }
+        JobListing { job, checkpoints, open: BTreeSet::new(), aborted: BTreeMap::new(), unreadable: Vec::new() }
     }
 
     fn goes(retention: Retention, of: &[(u64, u64, CheckpointKind, bool)]) -> Vec<u64> {

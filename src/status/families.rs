@@ -168,12 +168,6 @@ fn cache(out: &mut Writer<'_>, status: &Status) -> fmt::Result {
         ("ckptfs_cache_fetched", "Bytes brought from the store.", Some(&Unit::Bytes), &counters.fetched_bytes),
         ("ckptfs_cache_evicted_files", "Files evicted for want of room.", None, &counters.evicted_files),
         (
-            "ckptfs_cache_verification_failures",
-            "Local or fetched bytes that were not those of their digest, and were thrown away.",
-            None,
-            &counters.discarded,
-        ),
-        (
             "ckptfs_cache_degraded_links",
             "Files that were copied into the cache since they could not be linked.",
             None,
@@ -182,6 +176,9 @@ fn cache(out: &mut Writer<'_>, status: &Status) -> fmt::Result {
     ] {
         out.counter(name, help, unit, value)?;
     }
+    let wrong = [("local", counters.discarded.get()), ("fetched", counters.wrong_fetched.get())];
+    let help = "Local or fetched bytes that were not those of their digest, and were thrown away.";
+    out.counters("ckptfs_cache_verification_failures", help, "of", wrong)?;
     let Some(room) = status.room() else { return Ok(()) };
     let limits = cache.limits();
     out.gauge("ckptfs_cache_size", "Room that the cache takes on its disk.", Some(&Unit::Bytes), room.bytes as f64)?;

@@ -126,7 +126,10 @@ impl Cache {
             checkpoint: place(manifest),
             why,
         };
-        tree::verify_tree(&file.digest, file.size, &tree).map_err(|e| damaged(e.to_string()))?;
+        tree::verify_tree(&file.digest, file.size, &tree).map_err(|e| {
+            self.inner.counters.wrong_fetched.inc();
+            damaged(e.to_string())
+        })?;
         let (own, named) = self.inner.partial_file(&file.digest, file.size)?;
         let mut groups = Groups::new(file.size);
         if named {
@@ -414,6 +417,7 @@ impl LazyFile {
                         });
                     }
                 };
+                self.cache.inner.counters.wrong_fetched.inc();
                 log::warn!("{key}: bytes {}..{} were wrong: {why}", bytes.start, bytes.end);
                 failed = Some(self.damaged(why));
             }

@@ -64,7 +64,7 @@ fn cache(status: &Status) -> Markup {
             dt { "Found local" } dd { (counters.hits.get()) " files" }
             dt { "Fetched" } dd { (counters.fetched_files.get()) " files, " (size(counters.fetched_bytes.get())) }
             dt { "Evicted" } dd { (counters.evicted_files.get()) " files" }
-            dt { "Not what they should be" } dd { (counters.discarded.get()) " local or fetched pieces, thrown away and not served" }
+            dt { "Not what they should be" } dd { (counters.discarded.get()) " local files and " (counters.wrong_fetched.get()) " fetched pieces, thrown away and not served" }
         }
     }
 }
