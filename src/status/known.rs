@@ -12,9 +12,6 @@ use crate::types::Name;
 /// Time between two listings that nobody asked for: what a page shows of checkpoints is at most so old.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Time between two looks at all files of the cache.
-const ROOM: Duration = Duration::from_secs(60);
-
 /// A page wants no older listing than this, where the store answers.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -79,14 +76,16 @@ impl Listings {
     }
 
     fn run(&self, catalog: &Catalog, cache: &Cache) {
-        let mut looked: Option<Instant> = None;
+        let mut next_look = Instant::now();
         let mut room = None;
         loop {
             let begun = SystemTime::now();
             let found = list(catalog);
-            if looked.is_none_or(|at| at.elapsed() >= ROOM) {
+            let looking = Instant::now();
+            if looking >= next_look {
                 room = cache.occupied().ok();
-                looked = Some(Instant::now());
+                // However many files it has, looking at them takes at most a tenth of the time.
+                next_look = Instant::now() + looking.elapsed().saturating_mul(9);
             }
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.known = Arc::new(match found {
