@@ -30,8 +30,10 @@ const LAYERS: [(&str, u8); 18] = [
 const SIDEWAYS: [(&str, &str); 3] = [("main", "cli"), ("store", "local"), ("types", "limits")];
 
 /// Outside crates with one home.
-const HOMES: [(&str, &[&str]); 21] = [
+const HOMES: [(&str, &[&str]); 23] = [
     ("clap", &["cli", "main"]),
+    ("clap_complete", &["cli"]),
+    ("clap_mangen", &["cli"]),
     ("indicatif", &["cli"]),
     ("env_logger", &["cli", "main"]),
     ("fuser", &["fuse"]),

@@ -28,6 +28,7 @@ mod mount_basic;
 mod mount_faults;
 mod mount_life;
 mod mount_readonly;
+mod operating;
 mod pins;
 #[cfg(feature = "rocksdb")]
 mod rescale;

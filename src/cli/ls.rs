@@ -4,7 +4,7 @@ use ckptfs::cache::session::open_store;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::format::CheckpointKind;
 use ckptfs::lifecycle::{Catalog, Checkpoint, JobListing};
-use ckptfs::types::Name;
+use ckptfs::types::{Name, now_ms};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -16,6 +16,14 @@ pub(crate) struct Args {
     /// Only this job's checkpoints
     #[arg(value_parser = words::job)]
     job: Option<Name>,
+    /// Only what was completed so long ago at most: jobs by their newest checkpoint, checkpoints by themselves
+    #[arg(long, value_name = "DURATION", value_parser = words::duration_ms)]
+    since: Option<u64>,
+}
+
+/// Whether it was completed so long ago at most.
+fn is_since(c: &Checkpoint, since: Option<u64>) -> bool {
+    since.is_none_or(|since| now_ms().saturating_sub(c.manifest.completed_ms) <= since)
 }
 
 fn kind(c: &Checkpoint) -> &'static str {
@@ -51,20 +59,20 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let store = open_store(&context.options())?;
     let catalog = Catalog::new(store);
     let damaged = match &args.job {
-        Some(job) => job_table(context, &catalog, job)?,
-        None => jobs_table(context, &catalog)?,
+        Some(job) => job_table(context, &catalog, job, args.since)?,
+        None => jobs_table(context, &catalog, args.since)?,
     };
     Ok(if damaged { Exit::Damage } else { Exit::Done })
 }
 
-fn jobs_table(context: &Context, catalog: &Catalog) -> Result<bool> {
+fn jobs_table(context: &Context, catalog: &Catalog, since: Option<u64>) -> Result<bool> {
     let mut rows = vec![["JOB", ">CHECKPOINTS", "LATEST", ">LOGICAL", "COMPLETED (UTC)"].map(str::to_owned).to_vec()];
     let mut values = Vec::new();
     let mut damaged = false;
     for job in catalog.jobs()? {
         let listing = catalog.job(&job)?;
         damaged |= tell_unreadable(&listing);
-        let Some(latest) = listing.latest() else { continue };
+        let Some(latest) = listing.latest().filter(|c| is_since(c, since)) else { continue };
         let count = listing.visible().count();
         rows.push(vec![
             job.to_string(),
@@ -85,19 +93,19 @@ fn jobs_table(context: &Context, catalog: &Catalog) -> Result<bool> {
     Ok(damaged)
 }
 
-fn job_table(context: &Context, catalog: &Catalog, job: &Name) -> Result<bool> {
+fn job_table(context: &Context, catalog: &Catalog, job: &Name, since: Option<u64>) -> Result<bool> {
     let listing = catalog.job(job)?;
     let damaged = tell_unreadable(&listing);
     if listing.checkpoints.is_empty() && listing.open.is_empty() && !damaged {
         return Err(Error::new(Kind::NotFound, format!("there is no job {job}: `ckptfs ls` lists the jobs")));
     }
     if context.json {
-        words::json(&Value::Array(listing.visible().map(checkpoint_json).collect()))?;
+        words::json(&Value::Array(listing.visible().filter(|c| is_since(c, since)).map(checkpoint_json).collect()))?;
         return Ok(damaged);
     }
     let head = ["CHECKPOINT", "KIND", "COMPLETED (UTC)", ">SUBTASKS", ">FILES", ">LOGICAL", ">NEW"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(listing.visible().map(|c| {
+    rows.extend(listing.visible().filter(|c| is_since(c, since)).map(|c| {
         vec![
             c.number.to_string(),
             kind(c).to_owned(),

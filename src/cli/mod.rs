@@ -2,6 +2,7 @@
 
 mod abort;
 mod ack;
+mod check;
 mod complete;
 #[cfg(feature = "rocksdb")]
 mod demo;
@@ -14,6 +15,7 @@ mod gc;
 mod hide;
 mod import;
 mod ls;
+mod manual;
 mod mount;
 mod open;
 mod path;
@@ -116,8 +118,15 @@ enum Verb {
     Gc(gc::Args),
     /// Check that every reference resolves; with --read, that every byte is right
     Verify(verify::Args),
+    /// Say whether each job's newest checkpoint is young enough: for alerts without a daemon
+    Check(check::Args),
     /// Look whether store, cache, kernel and FUSE will do, and say what to do where not
     Doctor(doctor::Args),
+    /// Print completions for a shell
+    Completions(manual::Completions),
+    /// Write the man pages
+    #[command(hide = true)]
+    Man(manual::Man),
     /// Watch a job take checkpoints, die, and be restored from the mount
     #[cfg(feature = "rocksdb")]
     Demo(demo::Args),
@@ -225,7 +234,10 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Pins(args) => pin::list(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
+        Verb::Check(args) => check::run(context, &args),
         Verb::Doctor(args) => doctor::run(context, &args),
+        Verb::Completions(args) => manual::completions(Args::command(), &args),
+        Verb::Man(args) => manual::man(Args::command(), &args),
         #[cfg(feature = "rocksdb")]
         Verb::Demo(args) => demo::run(context, &args),
     }

@@ -67,6 +67,17 @@ pub(crate) fn listen(text: &str) -> std::result::Result<SocketAddr, String> {
     })
 }
 
+/// `90 s`, `12 min`, `5 h`, `3 days`, from milliseconds.
+pub(crate) fn age(ms: u64) -> String {
+    match ms / 1000 {
+        0 => format!("{ms} ms"),
+        s @ 1..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
 /// `90s`, `30m`, `24h`, `7d` in milliseconds.
 pub(crate) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration: write 90s, 30m, 24h or 7d");
