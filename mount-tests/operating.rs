@@ -14,8 +14,12 @@ use crate::kit::{is_root, ls, soon};
 use crate::tool::{Desk, PROGRAM, Said, load};
 
 fn desk() -> Desk {
+    desk_of(500)
+}
+
+fn desk_of(rows: u64) -> Desk {
     let desk = Desk::new();
-    load(&desk.path("source"), "default", 1, 500);
+    load(&desk.path("source"), "default", 1, rows);
     desk.snapshot(&desk.path("source"));
     desk
 }
@@ -126,7 +130,8 @@ fn a_supervisor_hears_that_a_mount_is_ready_lives_and_ends() {
 /// What `Restart=always` does: the daemon is killed, and one second later begun anew at the same place.
 #[test]
 fn a_killed_daemon_that_is_begun_anew_heals_its_mount() {
-    let desk = desk();
+    // Large enough for a blob of its own, which the kernel reads itself.
+    let desk = desk_of(60_000);
     let begin = || {
         let mut command = desk.command(&["mount", "mnt"]);
         // No child of the test's group: what ends the group does not end it.

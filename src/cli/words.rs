@@ -119,7 +119,6 @@ pub(crate) fn line(text: &str) -> Result<()> {
 }
 
 /// Prints a part of a line to standard output.
-#[cfg(feature = "rocksdb")]
 pub(crate) fn part(text: &str) -> Result<()> {
     write!(std::io::stdout().lock(), "{text}")
         .map_err(|e| Error::with_source(Kind::Other, format!("cannot write to standard output: {e}"), e))
