@@ -8,9 +8,9 @@ export CARGO_TARGET_DIR=$target
 if [ "$(id -u)" -ne 0 ]; then
   exec cargo test --release --locked --test mount -- "$@"
 fi
-# Another user may not get into our directories, so the test program moves.
+# Another user may not get into our directories, so the test program moves. The program itself is built beside it, before or after.
 binary=$(cargo test --release --locked --no-run --test mount --message-format=json |
-  sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+  sed -n '/"kind":\["test"\]/s/.*"executable":"\([^"]*\)".*/\1/p')
 place=$(mktemp -d --tmpdir=/tmp --suffix=.ckptfs-nobody)
 trap 'rm -rf --one-file-system "$place"' EXIT
 install -d -o nobody -m 700 "$place/tmp"
