@@ -189,7 +189,7 @@ fn each_metric_moves_when_it_should() {
     let db = served.point.join("app/chk-3/db/0/db");
     let count = |operation: &str| format!("ckptfs_fuse_request_duration_seconds_count{{operation=\"{operation}\"}}");
     let grew = |moved: &BTreeMap<String, f64>, name: &str| {
-        assert!(moved.get(name).is_some_and(|by| *by > 0.0), "{name} in {moved:#?}")
+        assert!(moved.get(name).is_some_and(|by| *by > 0.0), "{name} in {moved:#?}");
     };
 
     // What the kernel remembers of the root for a second is asked for anew then.

@@ -272,7 +272,7 @@ fn jobs(out: &mut Writer<'_>, known: &Known) -> fmt::Result {
         ("ckptfs_job_latest", &format!("Number {latest}."), None, each(|j| Some(j.latest()?.number.get() as f64))),
         (
             "ckptfs_job_latest_completed_timestamp",
-            &format!("When the newest checkpoint was completed, in seconds since 1970, by its writer's clock."),
+            "When the newest checkpoint was completed, in seconds since 1970, by its writer's clock.",
             seconds,
             each(|j| Some(j.latest()?.manifest.completed_ms as f64 / 1000.0)),
         ),

@@ -185,6 +185,7 @@ impl World {
             blocks_writing: Vec::new(),
             cache,
             created: false,
+            work: std::sync::Arc::default(),
         }
     }
 

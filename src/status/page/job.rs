@@ -40,6 +40,7 @@ pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
         };
     };
     let newest: Vec<&Checkpoint> = job.listing.visible().rev().take(SHOWN).collect();
+    let most = newest.iter().map(|c| c.manifest.logical_bytes.max(c.manifest.new_bytes)).max().unwrap_or_default();
     let bytes: Vec<Point> = newest
         .iter()
         .rev()
@@ -72,7 +73,7 @@ pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
         } @else {
             h2 { "Bytes" }
             p { span.key-held { "Line" } ": what a checkpoint holds. " span.key-sent { "Bars" } ": what was sent for it." }
-            (chart("What checkpoints hold and what was sent for each", &bytes, |top| Size(top as u64).to_string()))
+            (chart("What checkpoints hold and what was sent for each", &bytes, |_| Size(most).to_string()))
             h2 { "Time from begin to end" }
             (chart("How long each checkpoint took", &times, |top| took(Duration::from_secs_f64(top))))
         }
