@@ -81,6 +81,15 @@ mod tests {
     }
 
     #[test]
+    fn a_day_has_so_many_milliseconds() {
+        let of = |second| [(1, 0, CheckpointKind::Checkpoint, false), (2, second, CheckpointKind::Checkpoint, false)];
+        let retention = |hourly, daily| Retention { newest: 0, hourly, daily };
+        let kept = |retention, second| goes(retention, &of(second)).is_empty();
+        assert!(!kept(retention(0, 2), 86_399_999) && kept(retention(0, 2), 86_400_000));
+        assert!(!kept(retention(2, 0), 3_599_999) && kept(retention(2, 0), 3_600_000));
+    }
+
+    #[test]
     fn each_rule_keeps_what_it_says() {
         use CheckpointKind::{Checkpoint as C, Savepoint as S};
         // Two in the first hour, one later that day, two on the next day.

@@ -407,6 +407,15 @@ mod tests {
     }
 
     #[test]
+    fn tags_are_the_numbers_that_rocksdb_writes() {
+        let tags = [DB_ID, BLOB_FILE_ADDITION_OLD, BLOB_FILE_GARBAGE_OLD, WAL_ADDITION, WAL_DELETION];
+        assert_eq!(tags, [8193, 8194, 8195, 8196, 8197]);
+        assert_eq!([SAFE_IGNORE, WAL_ADDITION2, WAL_DELETION2], [8192, 8199, 8200]);
+        assert_eq!([NOT_SAFE_TO_IGNORE, PATH_ID, END, OLDEST_BLOB_FILE, TAIL_SIZE], [64, 65, 1, 4, 15]);
+        assert_eq!(FILE_NUMBER_MASK, 0x3fff_ffff_ffff_ffff);
+    }
+
+    #[test]
     fn every_tag_is_read_or_skipped() {
         let edit = decode(&[
             tagged(COMPARATOR, b"leveldb.BytewiseComparator"),

@@ -257,6 +257,11 @@ mod tests {
     use super::writing::{log, physical, recyclable};
     use super::*;
 
+    #[test]
+    fn blocks_and_types_are_rocksdbs_numbers() {
+        assert_eq!((BLOCK, HEADER, RECYCLABLE_HEADER, SAFE_IGNORE), (32_768, 7, 11, 128));
+    }
+
     fn all(log: &[u8]) -> Result<Vec<Vec<u8>>, RocksManifestError> {
         let mut records = Records::new(log);
         let mut found = Vec::new();
