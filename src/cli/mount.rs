@@ -8,6 +8,7 @@ use std::time::Duration;
 use ckptfs::engine::Session;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::fuse::{self, MountRequest, Mounted};
+use ckptfs::local::no_thread;
 use ckptfs::local::process::{self, ReadyPipe, Started};
 use ckptfs::local::supervisor;
 use ckptfs::status::{self, Server, Status};
@@ -118,7 +119,6 @@ fn serve(context: &Context, args: &Args) -> Result<Serving> {
         session.cache.no_fetch_behind();
     }
     args.room.apply(&session.cache)?;
-    let no_thread = |e| Error::with_source(Kind::Resources, format!("cannot start a thread: {e}"), e);
     session.cache.keep_room().map_err(no_thread)?;
     let view = View::of_session(&session);
     let mounted = fuse::mount(&request, view.clone())?;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 
 /// The layer's result.
 pub type Result<T, E = LocalError> = std::result::Result<T, E>;
@@ -47,6 +47,12 @@ fn remedy_of(source: &io::Error) -> Option<&'static str> {
 /// An error of the kernel's with what to do about it.
 pub(crate) fn remedied(source: &io::Error) -> String {
     format!("{source}{}", remedy_text(remedy_of(source)))
+}
+
+/// The error of a thread that could not be started, with what to do.
+#[must_use]
+pub fn no_thread(source: io::Error) -> Error {
+    Error::with_source(Kind::Resources, format!("cannot start a thread: {}", remedied(&source)), source)
 }
 
 impl LocalError {

@@ -26,7 +26,7 @@ pub mod watch;
 pub mod xattr;
 
 pub use dir::{Dir, Entry, FileKind};
-pub use error::{LocalError, Result};
+pub use error::{LocalError, Result, no_thread};
 pub use identity::FileStat;
 pub use link::Linked;
 pub use lock::FileLock;

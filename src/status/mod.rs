@@ -24,8 +24,9 @@ pub use server::Server;
 
 use crate::cache::{Occupied, Session};
 use crate::engine::gc;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::lifecycle::sweep::{At, SweepOptions, SweepPlan};
+use crate::local;
 use crate::metrics;
 use crate::restore::inspect::{self, UsageReport};
 use crate::types::{Digest, Silent};
@@ -94,8 +95,8 @@ impl Status {
     /// # Errors
     /// When no thread can be started.
     pub fn new(session: &Session, mount: Option<Mount>) -> Result<Self> {
-        let listings = known::Listings::start(session.catalog.clone(), session.cache.clone())
-            .map_err(|e| Error::with_source(Kind::Resources, format!("cannot start a thread: {e}"), e))?;
+        let listings =
+            known::Listings::start(session.catalog.clone(), session.cache.clone()).map_err(local::no_thread)?;
         Ok(Self(Arc::new(Inner {
             session: session.clone(),
             mount,
