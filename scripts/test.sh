@@ -45,10 +45,9 @@ cargo test --release --locked --test job
 mounts=(mount_basic:: mount_faults:: mount_life:: mount_readonly::)
 CKPTFS_TEST_PASSTHROUGH=0 cargo test --release --locked --test mount -- "${mounts[@]}"
 scripts/unprivileged.sh "${mounts[@]}"
-# Every crash point once; store faults, power cuts, failing calls, lost hosts. scripts/soak.sh does the same at length.
-CKPTFS_CRASH_SHARE=${CKPTFS_CRASH_SHARE:-1} cargo test --release --locked --test campaign -- crash::
-CKPTFS_CRASH_SHARE=${CKPTFS_ENDS_SHARE:-20} cargo test --release --locked --test campaign -- --skip crash::
-# What is read from stores and disks, and what people type: damaged and made up.
-scripts/fuzz.sh 30
+# Crash points, store faults, power cuts, failing calls, lost hosts; scripts/soak.sh does the same at length, and fuzzing.
+CKPTFS_CRASH_SHARE=${CKPTFS_CRASH_SHARE:-4} cargo test --release --locked --test campaign -- crash::
+CKPTFS_FAULTED_REQUESTS=${CKPTFS_FAULTED_REQUESTS:-3000} CKPTFS_CRASH_SHARE=${CKPTFS_ENDS_SHARE:-20} \
+  cargo test --release --locked --test campaign -- --skip crash::
 CKPTFS_SOAK_SECONDS=${CKPTFS_SOAK_SECONDS:-120} cargo test --release --locked --test mount -- soak::
 cargo test --release --locked --test mount -- --skip soak::

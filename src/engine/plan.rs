@@ -6,6 +6,7 @@ use super::base::{BaseFile, BaseIndex};
 use super::scan::{Scan, ScannedFile, changed};
 use crate::error::{Error, Kind, Result};
 use crate::limits;
+use crate::local::error::remedied;
 use crate::types::Digest;
 
 /// What is to be done with a file.
@@ -62,5 +63,5 @@ pub fn decide(scan: &Scan, file: &ScannedFile, base: &BaseIndex) -> Result<Decis
 #[must_use]
 pub fn unreadable(file: &ScannedFile, e: &std::io::Error) -> Error {
     let kind = if e.kind() == std::io::ErrorKind::PermissionDenied { Kind::Permission } else { Kind::Other };
-    Error::new(kind, format!("cannot read {}: {e}", file.name))
+    Error::new(kind, format!("cannot read {}: {}", file.path, remedied(e)))
 }

@@ -198,13 +198,38 @@ fn snapshot_in_phases(
         });
         Ok::<_, Error>((number, result))
     })?;
-    if let Err(e) = &result {
-        // Uploads stay, for the next attempt to adopt. If this fails too, that attempt will abort the number.
-        if let Err(second) = abort(session, &request.job, number, e.message()) {
+    let e = match result {
+        Ok(report) => return Ok(report),
+        Err(e) => e,
+    };
+    // Uploads stay, for the next attempt to adopt. If this fails too, that attempt will abort the number.
+    match abort(session, &request.job, number, e.message()) {
+        Ok(true) => Err(e),
+        Ok(false) => Err(given_up(session, &request.job, number, e)),
+        Err(second) if second.kind() == Kind::NotFound => Err(given_up(session, &request.job, number, e)),
+        Err(second) => {
             log::warn!("{}/{} stays open for now: {second}", request.job, number);
+            Err(e)
         }
     }
-    result
+}
+
+/// The error of an attempt, where what it needed is gone: if somebody else gave the attempt up, a sweep may take what only it needed, which is
+/// no loss and is to be told as what it is.
+fn given_up(session: &Session, job: &Name, number: CheckpointNumber, e: Error) -> Error {
+    if !matches!(e.kind(), Kind::NotFound | Kind::Damage) {
+        return e;
+    }
+    let reason = match lifecycle::catalog::outcome(&session.store, job, number).map(|o| o.map(|o| o.verdict)) {
+        // Our own word, whose answer was lost, says nothing.
+        Ok(Some(Verdict::Aborted { reason })) if !e.message().starts_with(reason.trim_end_matches('…')) => reason,
+        Ok(None) if matches!(lifecycle::catalog::intent(&session.store, job, number), Ok(None)) => {
+            "and is forgotten".to_owned()
+        }
+        _ => return e,
+    };
+    log::info!("{job}/{number}: {e}");
+    LifecycleError::Aborted { job: job.clone(), number, reason }.into()
 }
 
 /// Takes a directory as one subtask's part of an open checkpoint.
@@ -217,7 +242,8 @@ pub fn acknowledge(
     number: CheckpointNumber,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
-    let result = acknowledge_in_phases(session, request, number, &Phased::new(&session.work, progress));
+    let result = acknowledge_in_phases(session, request, number, &Phased::new(&session.work, progress))
+        .map_err(|e| given_up(session, &request.job, number, e));
     session.work.failed_snapshots.add(u64::from(result.is_err()));
     result
 }

@@ -52,7 +52,10 @@ pub(crate) fn remedied(source: &io::Error) -> String {
 /// The error of a thread that could not be started, with what to do.
 #[must_use]
 pub fn no_thread(source: io::Error) -> Error {
-    Error::with_source(Kind::Resources, format!("cannot start a thread: {}", remedied(&source)), source)
+    let why = format!(
+        "cannot start a thread: {source} (raise the limits of processes and memory: ulimit -u, ulimit -v, or its cgroup's below /sys/fs/cgroup)"
+    );
+    Error::with_source(Kind::Resources, why, source)
 }
 
 impl LocalError {
