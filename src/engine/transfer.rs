@@ -336,7 +336,10 @@ impl<'a> Transfer<'a> {
         let mut bytes = Vec::new();
         // An allocation that fails must not end the process: the checkpoint would stay open.
         bytes.try_reserve_exact(size.saturating_add(1)).map_err(|_| {
-            Error::new(Kind::Resources, format!("{} ({size} bytes) does not fit into memory", file.name))
+            Error::new(
+                Kind::Resources,
+                format!("{} ({size} bytes) does not fit into memory (raise its limit: ulimit -v)", file.path),
+            )
         })?;
         let mut reader = Wanted { from: opened, cancel: self.cancel };
         reader.by_ref().take(file.stat.size + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
