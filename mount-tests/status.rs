@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -166,18 +166,14 @@ fn the_pages_show_what_the_program_says() {
 }
 
 #[test]
-fn a_store_of_two_hundred_checkpoints_is_shown_fast_enough_to_look_at() {
+fn two_hundred_checkpoints_are_shown_whole() {
     let desk = desk(1);
     for _ in 2..=200 {
         desk.snapshot(&desk.path("source"));
     }
     let served = Served::begin(&desk, "cache");
     for path in ["/", "/job/app", "/job/app/chk-200", "/store", "/mount"] {
-        served.page(path);
-        let begun = Instant::now();
-        let page = served.page(path);
-        println!("{path}: {:.1?}, {} bytes", begun.elapsed(), page.len());
-        assert!(page.len() < 1 << 20);
+        assert!(served.page(path).len() < 1 << 20, "{path}");
     }
     assert_eq!(served.page("/job/app").matches("<rect ").count(), 400);
 }
@@ -318,7 +314,6 @@ fn whoever_asks_wrongly_is_told_and_nobody_is_kept_waiting() {
     assert_eq!(served.get("/").code, 200);
     drop(silent);
     // A second one cannot take the place, and is told so.
-    let taken = desk.run(&["mount", "other", "--listen", &host.to_string()]);
     fs::create_dir(desk.path("other")).unwrap();
     let port = desk
         .command(&["mount", "other", "--listen", &host.to_string()])
@@ -326,7 +321,7 @@ fn whoever_asks_wrongly_is_told_and_nobody_is_kept_waiting() {
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&port.stderr).contains("--listen"), "{port:?}");
-    assert!(taken.code != 0);
+    assert!(!port.status.success());
     assert!(!Path::new(&desk.path("other")).join("app").exists(), "nothing stays mounted");
 }
 

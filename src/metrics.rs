@@ -45,11 +45,6 @@ impl Gauge {
         Held(Arc::clone(self))
     }
 
-    /// Sets it.
-    pub fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
-    }
-
     /// The value now.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -225,7 +220,7 @@ const SLOW_KEPT: usize = 32;
 
 /// What a mount counts.
 #[derive(Debug, Default)]
-pub struct Mount {
+pub struct MountCounters {
     /// How long each kind of request took.
     pub requests: [Histogram; Operation::ALL.len()],
     /// Opens of files that the kernel reads itself.
@@ -259,7 +254,7 @@ pub struct Mount {
     slow: Mutex<VecDeque<Slow>>,
 }
 
-impl Mount {
+impl MountCounters {
     /// How long requests of this kind took.
     #[must_use]
     pub fn of(&self, operation: Operation) -> &Histogram {
@@ -282,7 +277,7 @@ impl Mount {
 /// A request under way.
 #[derive(Debug)]
 pub struct Timed {
-    counters: Arc<Mount>,
+    counters: Arc<MountCounters>,
     operation: Operation,
     ino: u64,
     begun: Instant,
@@ -320,7 +315,7 @@ mod tests {
 
     #[test]
     fn each_operation_has_its_own_times_and_slow_ones_are_remembered() {
-        let mount = Arc::new(Mount::default());
+        let mount = Arc::new(MountCounters::default());
         for operation in Operation::ALL {
             drop(mount.begin(operation, 7));
         }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ckptfs::engine::Session;
@@ -123,7 +124,7 @@ fn serve(context: &Context, args: &Args) -> Result<Serving> {
     let view = View::of_session(&session);
     let mounted = fuse::mount(&request, view.clone())?;
     view.keep_pins(Duration::from_millis(args.pin_idle)).map_err(no_thread)?;
-    let shown = status::Mount { point: mounted.point().to_owned(), counters: mounted.shared_counters() };
+    let shown = status::Mount { point: mounted.point().to_owned(), counters: Arc::clone(mounted.counters()) };
     let listen = |at| Server::start(at, Status::new(&session, Some(shown))?);
     let status = args.listen.map(listen).transpose()?;
     if let Some(server) = &status {
@@ -190,6 +191,9 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
                 context.quiet,
                 &format!("mounted at {}, served by process {pid}{see}", args.mountpoint.display()),
             );
+            if let Some(at) = args.listen.filter(|at| at.port() != 0) {
+                words::tell(context.quiet, &format!("status page at http://{at}/"));
+            }
             Ok(Exit::Done)
         }
         Started::Failed(message) => Err(Error::new(Kind::Other, message)),

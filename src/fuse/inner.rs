@@ -19,7 +19,7 @@ use super::notify::Notes;
 use super::passthrough::{Decided, Modes};
 use super::pool::{Pool, Refuse};
 use crate::local::process::{self, Advice};
-use crate::metrics::Mount as Counters;
+use crate::metrics::MountCounters;
 use crate::metrics::Timed;
 use crate::view::{Content, Found, Lasting, Names, Opened, View, ViewError};
 
@@ -52,7 +52,7 @@ pub(super) struct Inner {
     pub(super) handles: Handles,
     pub(super) modes: Modes<fuser::BackingId>,
     pub(super) notes: Notes,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<MountCounters>,
 }
 
 /// A listing on its way: with attributes or without.
@@ -92,7 +92,7 @@ impl Page for ReplyDirectory {
 }
 
 /// Runs a handler; if it panics, the reply that it dropped has answered EIO, and nothing else is hurt.
-pub(super) fn guarded(counters: &Counters, what: &'static str, handler: impl FnOnce()) {
+pub(super) fn guarded(counters: &MountCounters, what: &'static str, handler: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(handler)).is_err() {
         counters.panics.inc();
         log::error!("the handler of {what} panicked; the caller gets an I/O error");

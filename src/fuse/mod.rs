@@ -15,5 +15,4 @@ mod passthrough;
 mod pool;
 mod watchdog;
 
-pub use crate::metrics::Mount as Counters;
 pub use mounted::{MountRequest, Mounted, Unmounted, mount, place, umount};

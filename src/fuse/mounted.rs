@@ -23,7 +23,7 @@ use crate::local::mount::{self as local_mount, MountOptions};
 use crate::local::signal::Termination;
 use crate::local::watch::Watcher;
 use crate::local::{mounts, process, xattr};
-use crate::metrics::Mount as Counters;
+use crate::metrics::MountCounters;
 use crate::view::View;
 
 /// How long an unmount waits for the session to end. While files are open it cannot; they go on.
@@ -62,7 +62,7 @@ struct Shared {
     point: PathBuf,
     /// Device of the mount, once it answers: tells it from another one at the same place.
     dev: OnceLock<u64>,
-    counters: Arc<Counters>,
+    counters: Arc<MountCounters>,
     /// Ends the connection should this process be killed.
     watcher: Mutex<Option<Watcher>>,
     ended: Mutex<Option<Result<(), String>>>,
@@ -129,7 +129,7 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
         others,
     };
     let device = local_mount::mount_fuse(&point, &options)?;
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(MountCounters::default());
     let (notes, to_tell) = notify::notes();
     let for_view = notes.clone();
     view.on_invalidation(move |i| {
@@ -181,7 +181,12 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
     }
 }
 
-fn start(inner: Inner, device: OwnedFd, to_tell: ToTell, counters: Arc<Counters>) -> std::io::Result<Session<Adapter>> {
+fn start(
+    inner: Inner,
+    device: OwnedFd,
+    to_tell: ToTell,
+    counters: Arc<MountCounters>,
+) -> std::io::Result<Session<Adapter>> {
     let mut config = Config::default();
     let cores = thread::available_parallelism().map_or(THREADS.0, std::num::NonZero::get);
     config.n_threads = Some(cores.clamp(THREADS.0, THREADS.1));
@@ -264,14 +269,8 @@ impl Mounted {
 
     /// What it counted so far.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Arc<MountCounters> {
         &self.0.0.counters
-    }
-
-    /// The counters themselves, for whoever shows them.
-    #[must_use]
-    pub fn shared_counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.0.0.counters)
     }
 
     /// Waits until it was unmounted, by whomever.

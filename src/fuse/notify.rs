@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
-use crate::metrics::Mount as Counters;
+use crate::metrics::MountCounters;
 
 /// A name is told twice, the second time after this long: the kernel may take in the answer of a lookup that was
 /// on its way only after the first telling.
@@ -94,11 +94,11 @@ pub(super) fn notes() -> (Notes, ToTell) {
 ///
 /// # Errors
 /// When no thread can be started.
-pub(super) fn start(to_tell: ToTell, kernel: impl Kernel, counters: Arc<Counters>) -> io::Result<JoinHandle<()>> {
+pub(super) fn start(to_tell: ToTell, kernel: impl Kernel, counters: Arc<MountCounters>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("ckptfs-notify".to_owned()).spawn(move || run(&to_tell, &kernel, &counters))
 }
 
-fn run(ToTell { notes, pages }: &ToTell, kernel: &impl Kernel, counters: &Counters) {
+fn run(ToTell { notes, pages }: &ToTell, kernel: &impl Kernel, counters: &MountCounters) {
     let mut again: BTreeMap<Instant, Vec<(u64, String)>> = BTreeMap::new();
     let mut flush: Option<Instant> = None;
     let told = |result: io::Result<()>| {
@@ -171,7 +171,7 @@ mod tests {
     fn names_are_told_twice_and_pages_in_one_batch() {
         let (to, from) = notes();
         let kernel = Fake::default();
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(MountCounters::default());
         let thread = start(from, kernel.clone(), counters.clone()).unwrap();
         to.name(3, "a.sst".to_owned());
         for _ in 0..100 {

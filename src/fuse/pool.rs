@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fuser::Errno;
 
-use crate::metrics::Mount as Counters;
+use crate::metrics::MountCounters;
 use crate::types::sync::{Condvar, Mutex, thread};
 
 /// Most threads that wait at once. Each is one request to the store or one copy of a file; more would not make either faster.
@@ -58,7 +58,7 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     time: Condvar,
-    counters: Arc<Counters>,
+    counters: Arc<MountCounters>,
 }
 
 /// The threads. They end when the pool is dropped and their work is done.
@@ -73,7 +73,7 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
+    pub(super) fn new(counters: Arc<MountCounters>) -> Self {
         Self(Arc::new(Shared { counters, ..Shared::default() }))
     }
 
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn answers_panics_and_deadlines_each_reach_the_caller_once() {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(MountCounters::default());
         let pool = Pool::new(counters.clone());
         let long = Duration::from_secs(60);
         let (to, from) = channel();

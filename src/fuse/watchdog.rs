@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::local::supervisor;
-use crate::metrics::Mount;
+use crate::metrics::MountCounters;
 
 /// Time between two looks where no supervisor wants them more often.
 const ROUND: Duration = Duration::from_secs(10);
@@ -17,7 +17,7 @@ const ROUND: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(5);
 
 /// Begins to look. Ends with the mount.
-pub(super) fn start(point: &Path, counters: &Arc<Mount>) -> std::io::Result<()> {
+pub(super) fn start(point: &Path, counters: &Arc<MountCounters>) -> std::io::Result<()> {
     let (point, counters) = (point.to_owned(), Arc::downgrade(counters));
     let wanted = supervisor::sign_of_life();
     // Twice as often as is wanted, as sd_watchdog_enabled(3) advises.
@@ -28,7 +28,7 @@ pub(super) fn start(point: &Path, counters: &Arc<Mount>) -> std::io::Result<()> 
         .map(drop)
 }
 
-fn run(point: &Path, counters: &Weak<Mount>, round: Duration, tells: bool) {
+fn run(point: &Path, counters: &Weak<MountCounters>, round: Duration, tells: bool) {
     let mut silent_since: Option<Instant> = None;
     // One look at a time: one that hangs stays, and is waited for on.
     let mut looking: Option<mpsc::Receiver<std::io::Result<()>>> = None;

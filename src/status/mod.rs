@@ -37,7 +37,7 @@ pub struct Mount {
     /// Where.
     pub point: PathBuf,
     /// What it counts.
-    pub counters: Arc<metrics::Mount>,
+    pub counters: Arc<metrics::MountCounters>,
 }
 
 /// How long what costs a look at the whole store is shown again before it is found anew.

@@ -31,9 +31,6 @@ pub fn seed() -> u64 {
 /// Every which point a CI run visits: all of them take about six minutes on two processors.
 const SHARE: u64 = 5;
 
-/// One in so many kinds of calls may depend on who comes first.
-const RARE: usize = 50;
-
 const MODES: [Mode; 4] = [Mode::Quiet, Mode::Before, Mode::After, Mode::Torn];
 
 #[test]
@@ -55,14 +52,10 @@ fn every_crash_point() {
             report.failures.join("\n")
         );
         assert!(points > 0, "nothing was visited");
-        if share(SHARE) > 1 || std::env::var_os("CKPTFS_CRASH_ONLY").is_some() {
-            continue;
-        }
-        // What is done ahead by another thread is done by the first one in most runs, on a machine that is busy.
         let missed = missed(&report, &MODES);
-        for rare in &missed {
-            println!("made in the run without faults, and in none of eight others: {rare}");
-        }
-        assert!(missed.len() * RARE <= report.hits.len(), "never hit: {missed:#?}");
+        assert!(
+            share(SHARE) > 1 || std::env::var_os("CKPTFS_CRASH_ONLY").is_some() || missed.is_empty(),
+            "never hit: {missed:#?}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::types::sync::thread;
 use fuser::Errno;
 
-use super::{Counters, Pool, Refuse};
+use super::{MountCounters, Pool, Refuse};
 use crate::types::sync::schedules::explore;
 
 /// A reply and where it notes what it was told.
@@ -30,7 +30,7 @@ fn every_request_is_answered_once_and_a_shutdown_leaves_none() {
     let counted = Arc::clone(&late);
     explore("requests and shutdown", move || {
         let said = Arc::new(Mutex::new(Vec::new()));
-        let pool = Arc::new(Pool::new(Arc::new(Counters::default())));
+        let pool = Arc::new(Pool::new(Arc::new(MountCounters::default())));
         let shared = Arc::downgrade(&pool.0);
         let callers: Vec<_> = (0..2)
             .map(|caller| {

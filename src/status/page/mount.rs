@@ -29,7 +29,7 @@ pub(super) fn page(status: &Status) -> Result<Page, Error> {
     Ok(Page { here: "/mount", title: "Mount".to_owned(), content })
 }
 
-fn opens(counters: &metrics::Mount) -> Markup {
+fn opens(counters: &metrics::MountCounters) -> Markup {
     let rows = [
         ("read by the kernel itself", counters.opens_passthrough.get()),
         ("not all local: fetched as they are read", counters.opens_lazy.get()),
@@ -69,7 +69,7 @@ fn cache(status: &Status) -> Markup {
     }
 }
 
-fn requests(counters: &metrics::Mount) -> Markup {
+fn requests(counters: &metrics::MountCounters) -> Markup {
     html! {
         h2 { "Requests of the kernel" }
         table {
@@ -89,7 +89,7 @@ fn requests(counters: &metrics::Mount) -> Markup {
     }
 }
 
-fn slow(counters: &metrics::Mount) -> Markup {
+fn slow(counters: &metrics::MountCounters) -> Markup {
     let slow = counters.slow();
     html! {
         h2 { "Slow requests" }
