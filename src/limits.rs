@@ -307,8 +307,11 @@ pub const FLINK_STATE_PROPERTIES: usize = 64;
 /// Clients of the status page that are served at once: a few people and scrapers, and what a stranger may take of our descriptors.
 pub const STATUS_CONNECTIONS: usize = 64;
 
-/// Threads that find answers for the status page: each may wait for a dead store.
+/// Threads that make pages: each may wait for a dead store.
 pub const STATUS_ANSWERS: usize = 8;
+
+/// Threads beside them that look whether the mount answers: more hang only where it does not.
+pub const STATUS_PROBES: usize = 4;
 
 /// Bytes of a request's head: a browser sends some hundreds. The HTTP server allows no smaller bound than this.
 pub const STATUS_REQUEST: usize = 8192;

@@ -46,12 +46,26 @@ pub struct UsageReport {
 /// # Errors
 /// When anything that counts cannot be read: a wrong "would free" is worse than none.
 pub fn usage(session: &Session, listings: &[JobListing]) -> Result<UsageReport> {
+    usage_of(session, listings, |_, _| {})
+}
+
+/// [`usage`], and shows each checkpoint with its task manifests, which are read once.
+///
+/// # Errors
+/// As [`usage`].
+pub fn usage_of(
+    session: &Session,
+    listings: &[JobListing],
+    mut see: impl FnMut(&Checkpoint, &[Arc<TaskManifest>]),
+) -> Result<UsageReport> {
     let mut owners: HashMap<BlobName, (u64, Option<(Name, CheckpointNumber)>)> = HashMap::new();
     let mut report = UsageReport::default();
     for checkpoint in listings.iter().flat_map(|l| l.checkpoints.values()).filter(|c| !c.expired) {
         let id = (checkpoint.job.clone(), checkpoint.number);
         let mut own: HashMap<BlobName, u64> = HashMap::new();
-        for manifest in manifests(session, checkpoint)? {
+        let manifests = manifests(session, checkpoint)?;
+        see(checkpoint, &manifests);
+        for manifest in manifests {
             own.extend(manifest.blobs.iter().map(|b| (b.name, b.length)));
         }
         let referenced = own.values().fold(0u64, |a, b| a.saturating_add(*b));

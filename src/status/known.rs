@@ -1,5 +1,5 @@
-//! What was last listed of the store. A thread lists anew from time to time, so that neither a scrape nor a page waits for a store that is
-//! slow or dead.
+//! What was last listed of the store. A thread of its own lists, so that a scrape does not wait for a store that is slow or dead; and only when
+//! somebody asks, since a listing costs requests for each job.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,8 +9,8 @@ use crate::cache::{Cache, Occupied};
 use crate::lifecycle::{Catalog, Checkpoint, JobListing, driver};
 use crate::types::Name;
 
-/// Time between two listings that nobody asked for: what a page shows of checkpoints is at most so old.
-const INTERVAL: Duration = Duration::from_secs(15);
+/// A scrape is told what is at most so old, or what the one before it had asked for.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// A page wants no older listing than this, where the store answers.
 const FRESH: Duration = Duration::from_secs(1);
@@ -95,16 +95,11 @@ impl Listings {
             state.ended = Some(Instant::now());
             state.wanted = false;
             self.changed.notify_all();
-            let until = Instant::now() + INTERVAL;
-            loop {
-                let left = until.saturating_duration_since(Instant::now());
+            while !state.wanted {
                 if state.stopped {
                     return;
                 }
-                if state.wanted || left.is_zero() {
-                    break;
-                }
-                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
@@ -114,9 +109,14 @@ impl Listings {
         self.changed.notify_all();
     }
 
-    /// What was found the last time.
+    /// What was found the last time. Never waits: what is too old is listed anew for whoever asks next.
     pub(super) fn known(&self) -> Arc<Known> {
-        Arc::clone(&self.state.lock().unwrap_or_else(PoisonError::into_inner).known)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.ended.is_some_and(|ended| ended.elapsed() >= INTERVAL) {
+            state.wanted = true;
+            self.changed.notify_all();
+        }
+        Arc::clone(&state.known)
     }
 
     /// What is there now, or the last that was found when the store does not say at once.

@@ -136,18 +136,16 @@ impl Status {
         kept(&self.0.sharing, || {
             let known = self.fresh();
             let listings: Vec<_> = known.jobs.values().map(|job| job.listing.clone()).collect();
-            let mut sharing = Sharing { usage: inspect::usage(self.session(), &listings)?, ..Sharing::default() };
-            for checkpoint in listings.iter().flat_map(|l| l.checkpoints.values()).filter(|c| !c.expired) {
+            let mut sharing = Sharing::default();
+            sharing.usage = inspect::usage_of(self.session(), &listings, |checkpoint, manifests| {
                 let at = (checkpoint.job.clone(), checkpoint.number);
-                let mut own = HashMap::new();
-                for manifest in inspect::manifests(self.session(), checkpoint)? {
-                    own.extend(manifest.files.iter().map(|f| (f.digest, f.size)));
-                }
+                let all = manifests.iter().flat_map(|m| &m.files);
+                let own: HashMap<Digest, u64> = all.map(|f| (f.digest, f.size)).collect();
                 for digest in own.keys() {
                     sharing.files.entry(*digest).or_default().push(at.clone());
                 }
                 sharing.of.insert(at, own);
-            }
+            })?;
             Ok(sharing)
         })
     }

@@ -48,8 +48,10 @@ impl Drop for Server {
 /// What every connection shares.
 struct Shared {
     status: Status,
-    /// Answers that are being found.
+    /// Clients that are served.
     places: Semaphore,
+    /// Pages that are being made: whether the mount lives is told also while all of them wait for a dead store.
+    pages: Semaphore,
     /// A page of another name than ours could make a browser here ask us on behalf of somebody else's page.
     loopback: bool,
 }
@@ -68,7 +70,7 @@ impl Server {
         // With one thread that takes requests, however many ask; answers are found by others.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(limits::STATUS_ANSWERS)
+            .max_blocking_threads(limits::STATUS_ANSWERS + limits::STATUS_PROBES)
             .thread_name("ckptfs-status")
             .build()
             .map_err(failed)?;
@@ -78,6 +80,7 @@ impl Server {
         let shared = Arc::new(Shared {
             status,
             places: Semaphore::new(limits::STATUS_CONNECTIONS),
+            pages: Semaphore::new(limits::STATUS_ANSWERS),
             loopback: address.ip().is_loopback(),
         });
         let run = move || {
@@ -137,19 +140,7 @@ async fn answer(
     } else if shared.loopback && !names_this_host(request.headers()) {
         Answer::words(StatusCode::FORBIDDEN, "ask by this host's address: another name was given as its own")
     } else {
-        let (status, path) = (shared.status.clone(), request.uri().path().to_owned());
-        let health = path == "/healthz";
-        let found = tokio::task::spawn_blocking(move || route(&status, &path));
-        match if health { tokio::time::timeout(HEALTH, found).await.ok() } else { Some(found.await) } {
-            Some(Ok(answer)) => answer,
-            Some(Err(_)) => {
-                Answer::words(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made: see the log")
-            }
-            None => {
-                let why = format!("the mount did not answer within {} s", HEALTH.as_secs());
-                Answer::words(StatusCode::SERVICE_UNAVAILABLE, &why)
-            }
-        }
+        route(&shared, request.uri().path()).await
     };
     Ok(respond(answer, head))
 }
@@ -165,17 +156,35 @@ fn names_this_host(headers: &HeaderMap) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
-fn route(status: &Status, path: &str) -> Answer {
+async fn route(shared: &Shared, path: &str) -> Answer {
+    let status = shared.status.clone();
     match path {
-        "/healthz" => match status.illness() {
-            None => Answer::words(StatusCode::OK, "ok"),
-            Some(why) => Answer::words(StatusCode::SERVICE_UNAVAILABLE, &why),
-        },
-        "/metrics" => match families::text(status) {
+        "/healthz" => {
+            let asked = tokio::task::spawn_blocking(move || status.illness());
+            match tokio::time::timeout(HEALTH, asked).await {
+                Ok(Ok(None)) => Answer::words(StatusCode::OK, "ok"),
+                Ok(Ok(Some(why))) => Answer::words(StatusCode::SERVICE_UNAVAILABLE, &why),
+                Ok(Err(_)) => {
+                    Answer::words(StatusCode::INTERNAL_SERVER_ERROR, "it could not be found out: see the log")
+                }
+                Err(_) => {
+                    let why = format!("the mount did not answer within {} s", HEALTH.as_secs());
+                    Answer::words(StatusCode::SERVICE_UNAVAILABLE, &why)
+                }
+            }
+        }
+        // From memory: it waits for nothing.
+        "/metrics" => match families::text(&status) {
             Ok(text) => Answer { status: StatusCode::OK, kind: families::OPENMETRICS, body: text },
             Err(_) => Answer::words(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written"),
         },
-        _ => page::answer(status, path),
+        _ => {
+            let (_turn, path) = (shared.pages.acquire().await, path.to_owned());
+            let made = tokio::task::spawn_blocking(move || page::answer(&status, &path)).await;
+            made.unwrap_or_else(|_| {
+                Answer::words(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made: see the log")
+            })
+        }
     }
 }
 

@@ -20,7 +20,12 @@ const FILES: usize = 25;
 const NAMED: usize = 6;
 
 pub(super) fn page(status: &Status, job: &Name, number: CheckpointNumber) -> Result<Page, Error> {
-    let checkpoint = status.session().catalog.checkpoint(job, number)?;
+    // What is listed is known without asking; a hidden or a held one, or one that is new, is not.
+    let listed = status.known().jobs.get(job).and_then(|job| job.listing.checkpoints.get(&number).cloned());
+    let checkpoint = match listed.filter(|c| !c.hidden && !c.expired) {
+        Some(checkpoint) => checkpoint,
+        None => status.session().catalog.checkpoint(job, number)?,
+    };
     let manifests = inspect::manifests(status.session(), &checkpoint)?;
     let sharing = status.sharing()?;
     let own = (job.clone(), number);
