@@ -3,7 +3,7 @@
 use ckptfs::cache::session::open_store;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::lifecycle::{Catalog, Checkpoint};
-use ckptfs::types::{Name, now_ms};
+use ckptfs::types::{Age, Name, now_ms};
 use serde_json::json;
 
 use super::Context;
@@ -57,7 +57,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     } else {
         for (job, latest, age) in &found {
             let line = match (latest, age) {
-                (Some(c), Some(age)) => format!("{job}: {} is {} old", c.number, words::age(*age)),
+                (Some(c), Some(age)) => format!("{job}: {} is {} old", c.number, Age(*age)),
                 _ => format!("{job}: no checkpoint is completed and in the view"),
             };
             words::line(&words::clean(&line))?;
@@ -67,6 +67,6 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let names: Vec<&str> = late.iter().map(|(job, ..)| job.as_str()).collect();
-    let more = words::age(args.max_age);
+    let more = Age(args.max_age);
     Err(Error::new(Kind::Other, format!("older than {more}: {}", names.join(", "))))
 }

@@ -9,16 +9,14 @@ use ckptfs::engine::Progress;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::restore::Selection;
 use ckptfs::restore::select::job_name;
-use ckptfs::types::{CheckpointNumber, Name, Size, Utc};
+use ckptfs::types::{CheckpointNumber, Name, Size, Utc, is_hidden};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 /// Control and direction characters become `?`, so that no name can move the cursor or turn a line around.
 pub(crate) fn clean(text: &str) -> String {
-    let hidden =
-        |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    text.chars().map(|c| if (c.is_control() && c != '\n') || hidden(c) { '?' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) && c != '\n' { '?' } else { c }).collect()
 }
 
 /// A job's name on the command line; a wrong one is a wrong usage.
@@ -65,17 +63,6 @@ pub(crate) fn listen(text: &str) -> std::result::Result<SocketAddr, String> {
     port.ok().or_else(|| text.parse().ok()).ok_or_else(|| {
         format!("{text:?} is neither a port, such as 9464 on 127.0.0.1, nor an address with one, such as 0.0.0.0:9464")
     })
-}
-
-/// `90 s`, `12 min`, `5 h`, `3 days`, from milliseconds.
-pub(crate) fn age(ms: u64) -> String {
-    match ms / 1000 {
-        0 => format!("{ms} ms"),
-        s @ 1..120 => format!("{s} s"),
-        s @ 120..7200 => format!("{} min", s / 60),
-        s @ 7200..172_800 => format!("{} h", s / 3600),
-        s => format!("{} days", s / 86_400),
-    }
 }
 
 /// `90s`, `30m`, `24h`, `7d` in milliseconds.

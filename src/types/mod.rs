@@ -23,6 +23,6 @@ pub use number::{CheckpointNumber, Epoch};
 pub use parallel::{Beside, beside, parallel};
 pub use progress::{Progress, Silent};
 pub use signing::{KeyRing, KeyRingError, Signature};
-pub use size::Size;
+pub use size::{Age, Size, is_hidden};
 pub use time::{Utc, now_ms};
 pub use uid::{BlobName, Uid};

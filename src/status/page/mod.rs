@@ -19,7 +19,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use super::Status;
 use super::known::Known;
 use crate::error::{Error, Kind};
-use crate::types::{CheckpointNumber, Name, Size, Utc};
+use crate::types::{Age, CheckpointNumber, Name, Size, Utc, is_hidden, now_ms};
 
 /// What goes back to a client.
 pub(super) struct Answer {
@@ -123,9 +123,7 @@ fn whole(status: &Status, page: &Page) -> Markup {
 
 /// Text without what could move or turn what stands around it.
 fn plain(text: &str) -> String {
-    let hidden =
-        |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    text.chars().map(|c| if c.is_control() || hidden(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 fn since_1970(at: SystemTime) -> u64 {
@@ -145,13 +143,7 @@ fn checkpoint_link(job: &Name, number: CheckpointNumber, text: &str) -> Markup {
 
 /// How long ago, in the largest unit that fits.
 fn ago(ms: u64) -> String {
-    let seconds = since_1970(SystemTime::now()).saturating_sub(ms) / 1000;
-    match seconds {
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        7200..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
-    }
+    format!("{} ago", Age(now_ms().saturating_sub(ms)))
 }
 
 fn took(duration: Duration) -> String {
