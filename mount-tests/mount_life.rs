@@ -84,7 +84,7 @@ fn be_the_daemon(dir: &str) {
     let mounted = bed.mount();
     // Past the harness, which swallows what tests print.
     std::os::unix::net::UnixStream::connect(bed.root().join("ready")).unwrap();
-    mounted.wait_or_signal().unwrap();
+    mounted.wait_or_signal(None).unwrap();
 }
 
 const DAEMON: &str = "CKPTFS_TEST_DAEMON";

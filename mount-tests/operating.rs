@@ -127,6 +127,47 @@ fn a_supervisor_hears_that_a_mount_is_ready_lives_and_ends() {
     }
 }
 
+fn hang_up(pid: &str) {
+    assert!(Command::new("kill").args(["-HUP", pid]).status().unwrap().success());
+}
+
+#[test]
+fn a_daemon_that_is_told_to_begins_a_new_log_and_a_closed_terminal_ends_a_mount() {
+    let desk = desk();
+    let said = desk.run(&["mount", "--daemon", "mnt"]);
+    let pid = said.err.split("served by process ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let (log, moved) = (desk.path("cache/daemon.log"), desk.path("cache/daemon.log.1"));
+    fs::rename(&log, &moved).unwrap();
+    hang_up(&pid);
+    let words = || fs::read_to_string(&log).unwrap_or_default();
+    assert!(soon(|| words().contains("a new log")), "{}", words());
+    // With the time, since nobody was there to see it said.
+    assert!(words().starts_with(&format!("[{}", &said_now()[..10])), "{}", words());
+    fs::remove_file(&log).unwrap();
+    hang_up(&pid);
+    assert!(soon(|| words().contains("a new log")), "again");
+    assert_eq!(ls(&desk.path("mnt/app")), ["chk-1", "latest"]);
+    desk.unmount();
+
+    let mut child = desk.command(&["mount", "mnt"]).stderr(Stdio::null()).spawn().unwrap();
+    assert!(soon(|| desk.path("mnt/app").exists()));
+    hang_up(&child.id().to_string());
+    assert!(child.wait().unwrap().success(), "it ends well");
+    assert!(ls(&desk.path("mnt")).is_empty(), "and nothing is mounted");
+
+    let mut child = desk.wrapped(&["nohup", PROGRAM], &["mount", "mnt"]).stderr(Stdio::null()).spawn().unwrap();
+    assert!(soon(|| desk.path("mnt/app").exists()));
+    hang_up(&child.id().to_string());
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ls(&desk.path("mnt/app")), ["chk-1", "latest"], "who began it wants it to stay");
+    desk.unmount();
+    assert!(child.wait().unwrap().success());
+}
+
+fn said_now() -> String {
+    crate::kit::run("date", &["-u", "+%Y-%m-%dT%H"])
+}
+
 /// What `Restart=always` does: the daemon is killed, and one second later begun anew at the same place.
 #[test]
 fn a_killed_daemon_that_is_begun_anew_heals_its_mount() {

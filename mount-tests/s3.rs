@@ -128,6 +128,17 @@ impl Weed {
         fs::read_to_string(self.dir.join("weed.log")).unwrap_or_default()
     }
 
+    /// From now on the writer's credentials are worth nothing.
+    pub fn revoke_writer(&self) {
+        let config = fs::read_to_string(self.dir.join("s3.json")).unwrap();
+        let revoked = config.replace("writer-secret", "another-secret");
+        assert_ne!(config, revoked);
+        fs::write(self.dir.join("s3.json"), revoked).unwrap();
+        // It reads its identities again.
+        let told = Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status().unwrap();
+        assert!(told.success());
+    }
+
     /// Copies a directory into the bucket: its files have their names below the prefix.
     pub fn put(&self, directory: &Path, prefix: &str) {
         for file in crate::tool::walk(directory) {

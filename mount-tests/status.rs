@@ -8,12 +8,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::kit::{passthrough, run, soon};
-use crate::tool::{Desk, load, walk};
+use crate::kit::{is_root, passthrough, run, soon};
+use crate::s3::{Weed, Who};
+use crate::tool::{Desk, Said, load, walk};
 
 /// A mount in the foreground, with its page.
 struct Served {
@@ -269,6 +270,122 @@ fn damage_and_a_dead_store_are_told_in_metrics_and_on_the_page() {
     fs::remove_file(desk.path("store/outcome")).unwrap();
     fs::rename(desk.path("gone"), desk.path("store/outcome")).unwrap();
     assert!(soon(|| !served.page("/").contains("could not be listed")));
+}
+
+/// What `doctor` says, in one text, with its exit code.
+fn doctor(desk: &Desk, cache: &str) -> (i32, String) {
+    let said: Said = desk.command(&["doctor"]).env("CKPTFS_CACHE", desk.path(cache)).output().unwrap().into();
+    (said.code, said.out)
+}
+
+/// A store that is about to die may be asked for half a minute.
+#[track_caller]
+fn told_on_the_page(served: &Served, words: &str) {
+    let begun = Instant::now();
+    while !served.page("/").contains(words) {
+        assert!(begun.elapsed() < Duration::from_secs(90), "{words:?} is not in {}", served.page("/"));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+const TROUBLES: [&str; 5] = ["store_unavailable", "store_denied", "store_failing", "store_disk", "cache_disk"];
+
+/// The troubles that the metrics tell.
+fn troubles(served: &Served) -> Vec<&'static str> {
+    let metrics = served.metrics();
+    TROUBLES.into_iter().filter(|what| metrics[&format!("ckptfs_trouble{{what=\"{what}\"}}")] == 1.0).collect()
+}
+
+#[test]
+fn a_revoked_credential_and_a_dead_store_are_told_each_in_its_own_words() {
+    let weed = Weed::start();
+    let mut desk = Desk::new();
+    weed.serve(&mut desk, "told", Who::Writer);
+    load(&desk.path("source"), "default", 1, 2_000);
+    desk.snapshot(&desk.path("source"));
+    let served = Served::begin(&desk, "cache");
+    assert!(served.page("/").contains("chk-1"));
+    assert_eq!((troubles(&served), doctor(&desk, "cache").0), (vec![], 0));
+    let file = walk(&served.point.join("app/chk-1/db/0/db")).pop().unwrap();
+    let right = fs::read(&file).unwrap();
+
+    weed.revoke_writer();
+    told_on_the_page(&served, "The store refuses our credentials: ");
+    let page = served.page("/job/app");
+    assert!(page.contains("chk-1") && page.contains("check the credentials in the environment"), "{page}");
+    assert_eq!(troubles(&served), ["store_denied"]);
+    let (code, said) = doctor(&desk, "cache");
+    assert!(code == 1 && said.contains("permission denied") && said.contains("check the credentials"), "{said}");
+    assert_eq!(fs::read(&file).unwrap(), right, "what is local is still read");
+
+    drop(weed);
+    told_on_the_page(&served, "The store does not answer: ");
+    let page = served.page("/job/app");
+    assert!(page.contains("chk-1") && page.contains("check the network, the endpoint and the server"), "{page}");
+    assert_eq!(troubles(&served), ["store_unavailable"]);
+    let (code, said) = doctor(&desk, "cache");
+    assert!(code == 1 && said.contains("did not answer") && said.contains("check the network"), "{said}");
+    assert_eq!(served.get("/healthz").code, 200, "the mount itself answers");
+    assert_eq!(fs::read(&file).unwrap(), right, "what is local is still read");
+}
+
+/// A small disk of its own at a directory of a desk, taken away with it.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn at(path: PathBuf, mib: u64) -> Self {
+        fs::create_dir_all(&path).unwrap();
+        run("mount", &["-t", "tmpfs", "-o", &format!("size={mib}m"), "none", path.to_str().unwrap()]);
+        Self(path)
+    }
+
+    /// Writes until nothing is left.
+    fn fill(&self) {
+        let mut file = File::create(self.0.join("filler")).unwrap();
+        while file.write(&[0; 1 << 16]).is_ok_and(|n| n > 0) {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_no_wrong_byte_is_served_from_it() {
+    if !is_root() {
+        eprintln!("not tried: a disk of its own needs root");
+        return;
+    }
+    let desk = Desk::new();
+    let (cache, store) = (Disk::at(desk.path("small"), 64), Disk::at(desk.path("store"), 64));
+    load(&desk.path("source"), "default", 1, 60_000);
+    desk.snapshot(&desk.path("source"));
+    let served = Served::begin(&desk, "small/cache");
+    told_on_the_page(&served, "The cache's disk is nearly full, ");
+    assert_eq!(troubles(&served), ["store_disk", "cache_disk"]);
+    let (code, said) = doctor(&desk, "small/cache");
+    assert!(code == 0 && said.contains("MiB are left for") && !said.contains("the disk is full"), "{said}");
+
+    cache.fill();
+    store.fill();
+    told_on_the_page(&served, "The cache's disk is full, 0 MiB are left: ");
+    let page = served.page("/mount");
+    assert!(page.contains("The store&#39;s disk is full") || page.contains("The store's disk is full"), "{page}");
+    let (code, said) = doctor(&desk, "small/cache");
+    assert!(code == 1 && said.matches("the disk is full: 0 MiB are left for").count() == 2, "{said}");
+    // What cannot be kept is fetched all the same, and is what it was.
+    for file in walk(&served.point.join("app/chk-1/db/0/db")) {
+        assert_eq!(fs::read(&file).unwrap(), fs::read(desk.path("source").join(file.file_name().unwrap())).unwrap());
+    }
+    let said = desk.run(&["snapshot".as_ref(), "--job".as_ref(), "app".as_ref(), desk.path("source").as_os_str()]);
+    said.fails(1, &["No space left on device"]);
+    assert_eq!(served.get("/healthz").code, 200);
+    fs::remove_file(desk.path("small/filler")).unwrap();
+    fs::remove_file(desk.path("store/filler")).unwrap();
+    told_on_the_page(&served, "The cache's disk is nearly full, ");
+    drop(served);
 }
 
 #[test]

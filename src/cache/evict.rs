@@ -6,6 +6,7 @@ use std::fmt;
 use super::error::Result;
 use super::{Cache, Inner, uses};
 use crate::limits::CACHE_RECENT_S;
+use crate::local::process::Room;
 use crate::local::{Dir, FileKind, FileLock, FileStat, lease};
 use crate::types::Digest;
 
@@ -69,6 +70,14 @@ pub struct Occupied {
 }
 
 impl Cache {
+    /// The room on its disk.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn disk(&self) -> Result<Room> {
+        self.inner.room()
+    }
+
     /// Looks at all its files and at its disk.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ use std::path::PathBuf;
 
 use ckptfs::engine::SessionOptions;
 use ckptfs::error::Result;
+use ckptfs::local::process::ReadyPipe;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 /// Checkpoints of stateful stream processors: cheap to take, safe to keep, open at once.
@@ -254,7 +255,8 @@ fn log_to_stderr(verbose: u8, quiet: bool) {
     // Only our own: libraries below may log requests with their headers.
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log::LevelFilter::Off).filter_module("ckptfs", level).format_target(false);
-    if verbose == 0 {
+    // A daemon's words are read long after they were said.
+    if verbose == 0 && !ReadyPipe::is_inherited() {
         builder.format_timestamp(None);
     }
     builder.init();

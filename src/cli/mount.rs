@@ -60,7 +60,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         return daemon(context, args);
     }
     match serve(context, args) {
-        Ok(Serving { mounted, view, _status, _lock }) => {
+        Ok(Serving { mounted, view, log, _status, _lock }) => {
+            let is_daemon = ready.is_some();
             if let Some(ready) = ready {
                 // A parent that went away does not matter to the mount.
                 let _ = ready.ready();
@@ -71,7 +72,12 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
                 );
             }
             supervised("READY=1\nSTATUS=mounted");
-            let ended = mounted.wait_or_signal();
+            // Logs that were moved away are begun anew.
+            let on_hangup: Box<dyn Fn() + Send> = Box::new(move || match process::move_stderr(&log) {
+                Ok(()) => log::warn!("told to begin a new log"),
+                Err(e) => log::error!("the log goes on where it was: {e}"),
+            });
+            let ended = mounted.wait_or_signal(is_daemon.then_some(on_hangup));
             supervised("STOPPING=1");
             view.release_pins();
             ended?;
@@ -97,6 +103,8 @@ fn supervised(words: &str) {
 struct Serving {
     mounted: Mounted,
     view: View,
+    /// Where a daemon's words go.
+    log: PathBuf,
     _status: Option<Server>,
     _lock: ckptfs::local::lock::FileLock,
 }
@@ -130,7 +138,8 @@ fn serve(context: &Context, args: &Args) -> Result<Serving> {
     if let Some(server) = &status {
         words::tell(context.quiet, &format!("status page at http://{}/", server.address()));
     }
-    Ok(Serving { mounted, view, _status: status, _lock: lock })
+    let log = session.cache.path().join(LOG);
+    Ok(Serving { mounted, view, log, _status: status, _lock: lock })
 }
 
 /// Starts this program anew, detached, and waits for its word.
@@ -205,10 +214,13 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     }
 }
 
-/// The daemon's words go to `daemon.log` in the cache.
+/// A daemon's words, in the cache.
+const LOG: &str = "daemon.log";
+
+/// The daemon's words go there.
 fn log_file(context: &Context) -> Result<Option<(std::fs::File, PathBuf)>> {
     let session = Session::open(&context.options())?;
-    let path = session.cache.path().join("daemon.log");
+    let path = session.cache.path().join(LOG);
     let mut options = std::fs::OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::mode(options.append(true).create(true), 0o600);
     match options.open(&path) {

@@ -20,7 +20,7 @@ use super::watchdog;
 use crate::error::{Error, Kind, Result};
 use crate::local::error::remedied;
 use crate::local::mount::{self as local_mount, MountOptions};
-use crate::local::signal::Termination;
+use crate::local::signal::{Asked, Signals};
 use crate::local::watch::Watcher;
 use crate::local::{mounts, process, xattr};
 use crate::metrics::MountCounters;
@@ -292,24 +292,31 @@ impl Mounted {
         self.0.0.unmount()
     }
 
-    /// [`Mounted::wait`], and a SIGINT or SIGTERM unmounts. A second one ends the process at once.
+    /// [`Mounted::wait`], and a SIGINT or SIGTERM unmounts. A second one ends the process at once. A SIGHUP does what `on_hangup` says; without
+    /// it, it unmounts: the terminal is gone.
     ///
     /// # Errors
     /// As [`Mounted::wait`], or when signals cannot be caught.
-    pub fn wait_or_signal(&self) -> Result<()> {
+    pub fn wait_or_signal(&self, on_hangup: Option<Box<dyn Fn() + Send>>) -> Result<()> {
         let failed = |e| {
             let point = self.point().display();
             let why = format!("cannot catch signals for the mount {point}: {}", remedied(&e));
             Error::with_source(Kind::Other, why, e)
         };
-        let mut signals = Termination::catch().map_err(failed)?;
+        let mut signals = Signals::catch().map_err(failed)?;
         let shared = self.0.0.clone();
         thread::Builder::new()
             .name("ckptfs-signals".to_owned())
             .spawn(move || {
-                if let Err(e) = signals.wait() {
-                    log::error!("cannot wait for signals: {e}");
-                    return;
+                loop {
+                    match (signals.wait(), &on_hangup) {
+                        (Ok(Asked::Hangup), Some(then)) => then(),
+                        (Ok(_), _) => break,
+                        (Err(e), _) => {
+                            log::error!("cannot wait for signals: {e}");
+                            return;
+                        }
+                    }
                 }
                 log::info!("asked to end: unmounting {}", shared.point.display());
                 if let Err(e) = shared.unmount() {

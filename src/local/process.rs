@@ -155,6 +155,29 @@ pub struct Room {
     pub free_inodes: u64,
 }
 
+/// Whether there is room to go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scarcity {
+    /// There is.
+    Enough,
+    /// Less than one GiB: a table or two.
+    Little,
+    /// Less than 16 MiB: no bundle fits.
+    Full,
+}
+
+impl Room {
+    /// Whether there is room to go on with.
+    #[must_use]
+    pub fn scarcity(&self) -> Scarcity {
+        match self.available {
+            0..0x100_0000 => Scarcity::Full,
+            0x100_0000..0x4000_0000 => Scarcity::Little,
+            _ => Scarcity::Enough,
+        }
+    }
+}
+
 /// The room on the file system of an open file.
 ///
 /// # Errors
@@ -218,6 +241,19 @@ pub fn punch_hole(file: impl AsFd, offset: u64, length: u64) -> io::Result<bool>
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+/// Lets standard error go on in this file, made where it is missing: whoever moved the old one away has all of it.
+///
+/// # Errors
+/// When it cannot be opened: then all stays as it was.
+pub fn move_stderr(path: &Path) -> Result<()> {
+    let fail = |e| LocalError::new("open", path, e);
+    let mut options = std::fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::mode(options.append(true).create(true), 0o600);
+    let file = options.open(path).map_err(fail)?;
+    // SAFETY: both descriptors are open; the kernel puts one in the place of the other in one step.
+    sys::check(unsafe { libc::dup2(file.as_raw_fd(), libc::STDERR_FILENO) }).map(drop).map_err(fail)
 }
 
 /// Names the descriptor on which a detached child says that it is ready.
@@ -329,6 +365,12 @@ impl ReadyPipe {
             return None;
         }
         Some(Self(file))
+    }
+
+    /// Whether this process is a detached child that has not taken its pipe yet.
+    #[must_use]
+    pub fn is_inherited() -> bool {
+        std::env::var_os(READY_FD).is_some()
     }
 
     /// Says that the start succeeded.

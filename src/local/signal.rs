@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, as something to wait for.
+//! SIGINT, SIGTERM and SIGHUP, as something to wait for.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,14 +10,28 @@ use super::sys;
 /// Where the handler writes. Never closed, since a signal may come at any time.
 static TO: AtomicI32 = AtomicI32::new(-1);
 
-extern "C" fn note(_: libc::c_int) {
+extern "C" fn note(signal: libc::c_int) {
     let fd = TO.load(Ordering::Relaxed);
-    // SAFETY: write is async-signal-safe, the byte is static, and errno is put back for whom we interrupted.
+    let word = if signal == libc::SIGHUP { HANGUP } else { END };
+    // SAFETY: write is async-signal-safe, the byte lives, and errno is put back for whom we interrupted.
     unsafe {
         let errno = *libc::__errno_location();
-        libc::write(fd, b"!".as_ptr().cast(), 1);
+        libc::write(fd, std::ptr::from_ref(&word).cast(), 1);
         *libc::__errno_location() = errno;
     }
+}
+
+/// What the handler writes for each kind.
+const END: u8 = b'!';
+const HANGUP: u8 = b'h';
+
+/// What was asked of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// To end: SIGINT or SIGTERM.
+    End,
+    /// SIGHUP: the terminal is gone, or a daemon shall take up its files anew.
+    Hangup,
 }
 
 /// A file that would grow beyond the limit of file sizes fails with EFBIG, which can be told with what it was: the signal would end the
@@ -34,13 +48,13 @@ pub fn too_long_files_fail() -> io::Result<()> {
     }
 }
 
-/// The wish that this process ends.
+/// What signals ask of this process.
 #[derive(Debug)]
-pub struct Termination(File);
+pub struct Signals(File);
 
-impl Termination {
-    /// From now on the first SIGINT or SIGTERM ends nothing, but ends [`Termination::wait`]. A second one of the same kind ends
-    /// the process as usual.
+impl Signals {
+    /// From now on the first SIGINT or SIGTERM ends nothing, but is told by [`Signals::wait`]; a second one of the same kind ends the process
+    /// as usual. Each SIGHUP is told, unless this process was started with it ignored, as `nohup` does.
     ///
     /// # Errors
     /// When the kernel refuses, or somebody in this process waits already.
@@ -52,24 +66,30 @@ impl Termination {
         }
         // The handler owns it now.
         let _ = to.into_raw_fd();
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        for (signal, once) in [(libc::SIGINT, libc::SA_RESETHAND), (libc::SIGTERM, libc::SA_RESETHAND), (libc::SIGHUP, 0)] {
             // SAFETY: `sigaction` is numbers, a set and a pointer, for which zero is a valid value; the handler is async-signal-safe.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
+                sys::check(libc::sigaction(signal, std::ptr::null(), std::ptr::from_mut(&mut action)))?;
+                if signal == libc::SIGHUP && action.sa_sigaction == libc::SIG_IGN {
+                    continue;
+                }
                 action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
-                action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+                action.sa_flags = libc::SA_RESTART | once;
                 sys::check(libc::sigaction(signal, std::ptr::from_ref(&action), std::ptr::null_mut()))?;
             }
         }
         Ok(Self(File::from(OwnedFd::from(from))))
     }
 
-    /// Waits for it.
+    /// Waits for the next one.
     ///
     /// # Errors
     /// When the pipe breaks.
-    pub fn wait(&mut self) -> io::Result<()> {
-        self.0.read_exact(&mut [0])
+    pub fn wait(&mut self) -> io::Result<Asked> {
+        let mut word = [0];
+        self.0.read_exact(&mut word)?;
+        Ok(if word == [HANGUP] { Asked::Hangup } else { Asked::End })
     }
 }
 

@@ -9,6 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Status;
 use super::known::Known;
+use super::troubles::Trouble;
 use crate::metrics::{Counter, Operation, Times};
 
 /// The content type of what [`text`] gives.
@@ -242,6 +243,12 @@ fn jobs(out: &mut Writer<'_>, known: &Known) -> fmt::Result {
     out.gauge("ckptfs_listed_timestamp", help, Some(&Unit::Seconds), known.listed_seconds())?;
     let help = "Whether the last listing failed: 1 when it did.";
     out.gauge("ckptfs_listing_failed", help, None, f64::from(u8::from(known.failure.is_some())))?;
+    let help = "What keeps the mount or the jobs from going on, or soon will: 1 where it is so.";
+    let troubles = Trouble::ALL.map(|trouble| {
+        let is_so = known.troubles().any(|told| told.trouble == trouble);
+        (trouble.name(), f64::from(u8::from(is_so)))
+    });
+    out.gauges("ckptfs_trouble", help, None, "what", troubles)?;
     let jobs: Vec<_> = known.jobs.values().collect();
     let each = |of: fn(&super::known::Job) -> Option<f64>| {
         jobs.iter().filter_map(move |job| Some((job.listing.job.as_str(), of(job)?))).collect::<Vec<_>>()

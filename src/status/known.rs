@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::troubles::{self, Told, Trouble};
 use crate::cache::{Cache, Occupied};
+use crate::error::Error;
 use crate::lifecycle::{Catalog, Checkpoint, JobListing, driver};
 use crate::types::Name;
 
@@ -39,12 +41,19 @@ pub(super) struct Known {
     /// When the listing began that this came of.
     pub(super) listed: Option<SystemTime>,
     /// Why the last one failed, if it did.
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<Told>,
+    /// Disks with too little room.
+    pub(super) disks: Vec<Told>,
     /// What the cache takes, where it could be looked at.
     pub(super) room: Option<Occupied>,
 }
 
 impl Known {
+    /// All that is wrong.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = &Told> {
+        self.failure.iter().chain(&self.disks)
+    }
+
     pub(super) fn listed_seconds(&self) -> f64 {
         self.listed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map_or(0.0, |d| d.as_secs_f64())
     }
@@ -81,6 +90,7 @@ impl Listings {
         loop {
             let begun = SystemTime::now();
             let found = list(catalog);
+            let disks = disks(catalog, cache);
             let looking = Instant::now();
             if looking >= next_look {
                 room = cache.occupied().ok();
@@ -89,8 +99,10 @@ impl Listings {
             }
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.known = Arc::new(match found {
-                Ok(jobs) => Known { jobs, listed: Some(begun), failure: None, room },
-                Err(e) => Known { failure: Some(e.to_string()), room, ..(*state.known).clone() },
+                Ok(jobs) => Known { jobs, listed: Some(begun), failure: None, disks, room },
+                Err(e) => {
+                    Known { failure: Some(troubles::of_listing(&e.into())), disks, room, ..(*state.known).clone() }
+                }
             });
             state.ended = Some(Instant::now());
             state.wanted = false;
@@ -135,6 +147,13 @@ impl Listings {
         }
         Arc::clone(&state.known)
     }
+}
+
+fn disks(catalog: &Catalog, cache: &Cache) -> Vec<Told> {
+    // What cannot be looked at is told by the listing.
+    let store = catalog.store().disk().ok().flatten().map(|(_, room)| (Trouble::StoreDisk, room));
+    let local = cache.disk().ok().map(|room| (Trouble::CacheDisk, room));
+    store.into_iter().chain(local).filter_map(|(trouble, room)| troubles::of_disk(trouble, room)).collect()
 }
 
 fn list(catalog: &Catalog) -> Result<BTreeMap<Name, Arc<Job>>, crate::lifecycle::LifecycleError> {

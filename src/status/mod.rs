@@ -14,6 +14,7 @@ mod families;
 mod known;
 mod page;
 mod server;
+mod troubles;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

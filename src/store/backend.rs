@@ -5,11 +5,13 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 
 use super::BlobSource;
 use super::error::Result;
+use crate::local::process::Room;
 use crate::metrics::Counter;
 use crate::types::Digest;
 
@@ -184,6 +186,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// When it cannot be made.
     fn create_root(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The directory that it lies in and the room on its disk; nothing where it lies in none, or that is not there yet.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    fn disk(&self) -> Result<Option<(PathBuf, Room)>> {
+        Ok(None)
     }
 
     /// The directory of the bucket that it lies in, empty at the top; nothing where it lies in none.

@@ -23,7 +23,7 @@ use super::options::StoreOptions;
 use crate::error::Kind;
 use crate::limits;
 use crate::local::mounts::fs_type_of;
-use crate::local::process::{Advice, fadvise};
+use crate::local::process::{Advice, Room, fadvise, room_of};
 use crate::local::publish::{Staged, is_staging};
 use crate::local::{Dir, Durability, Entry, FileKind, LocalError, Published, identity, link};
 use crate::metrics::Counter;
@@ -642,6 +642,12 @@ impl Backend for FileBackend {
 
     fn answers_at_once(&self) -> bool {
         true
+    }
+
+    fn disk(&self) -> Result<Option<(PathBuf, Room)>> {
+        let Some(root) = self.root()? else { return Ok(None) };
+        let room = room_of(root.as_ref()).map_err(|e| LocalError::new("look at the disk of", &self.root, e))?;
+        Ok(Some((self.root.clone(), room)))
     }
 
     fn exists_root(&self) -> Result<bool> {

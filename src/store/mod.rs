@@ -30,6 +30,7 @@ mod tests;
 
 use std::fmt;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -41,6 +42,7 @@ pub use options::StoreOptions;
 pub use source::{Piece, SourceFile, SourceListing, SourceUrl, Sources};
 pub use transfer::StagedBlob;
 
+use crate::local::process::Room;
 use crate::metrics::Counter;
 use crate::types::{Key, Uid};
 
@@ -223,6 +225,14 @@ impl Store {
     #[must_use]
     pub fn options(&self) -> &StoreOptions {
         &self.0.options
+    }
+
+    /// The directory that it lies in and the room on its disk; nothing where it lies in none, or that is not there yet.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn disk(&self) -> Result<Option<(PathBuf, Room)>> {
+        self.0.backend.disk()
     }
 
     /// The backend, to wrap it.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ckptfs::engine::coordinator::Control;
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::fuse;
-use ckptfs::local::signal::Termination;
+use ckptfs::local::signal::Signals;
 use ckptfs::local::{mounts, process};
 use ckptfs::types::Uid;
 
@@ -90,7 +90,7 @@ impl Stage {
         let cache = context.cache.clone().unwrap_or_else(|| below("cache"));
         let stage = Self { store, cache, key_file: context.key_file.clone(), shared };
         make(&stage.mountpoint())?;
-        let mut signals = Termination::catch().map_err(|e| fail("catch signals", e))?;
+        let mut signals = Signals::catch().map_err(|e| fail("catch signals", e))?;
         let for_signals = stage.shared.clone();
         std::thread::Builder::new()
             .name("ckptfs-signals".to_owned())

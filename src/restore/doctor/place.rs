@@ -6,13 +6,13 @@ use super::{Finding, Question, Severity};
 use crate::cache::session::default_cache;
 use crate::cache::{Cache, CacheOptions};
 use crate::error::{Error, Kind};
-use crate::local::process::{self, Room};
+use crate::local::process::{self, Room, Scarcity};
 use crate::local::publish::Staged;
 use crate::local::{Dir, identity, mounts};
 use crate::types::Digest;
 
-/// Less room than this is told.
-const LITTLE: u64 = 1 << 30;
+/// What [`space`] is called for a store in a directory.
+pub(super) const STORE_SPACE: &str = "store space";
 
 /// Less than one part in this of a disk's inodes is told.
 const FEW: u64 = 20;
@@ -29,7 +29,7 @@ pub(super) fn examine(question: &Question) -> Vec<Finding> {
     let mut findings = vec![cache(&path)];
     let Some(there) = path.ancestors().find(|p| p.is_dir()).map(Path::to_owned) else { return findings };
     match process::statvfs(&there) {
-        Ok(room) => findings.push(space(&path, room)),
+        Ok(room) => findings.push(space("cache space", &path, room)),
         Err(e) => findings.push(Finding::fails("cache space", &e.into())),
     }
     findings.push(records(&there));
@@ -54,24 +54,30 @@ fn cache(path: &Path) -> Finding {
     }
 }
 
-fn space(path: &Path, room: Room) -> Finding {
-    const CHECK: &str = "cache space";
-    let mib = room.available >> 20;
-    if room.available < LITTLE {
-        let says =
-            format!("{mib} MiB are left for {}: files that do not fit are fetched again and again", path.display());
-        return Finding::new(CHECK, Severity::Warning, says, "free some, or choose another place with --cache");
+/// The room on the disk of the cache, or of a store in a directory.
+pub(super) fn space(check: &'static str, path: &Path, room: Room) -> Finding {
+    let is_store = check == STORE_SPACE;
+    let (means, remedy) = if is_store {
+        ("checkpoints fail when nothing is left", "free some: `ckptfs expire`, then `ckptfs gc --delete`")
+    } else {
+        ("files that do not fit are fetched again and again", "free some, or choose another place with --cache")
+    };
+    let (mib, path) = (room.available >> 20, path.display());
+    let severity = match room.scarcity() {
+        Scarcity::Enough => Severity::Fine,
+        Scarcity::Little => Severity::Warning,
+        Scarcity::Full => Severity::Fails,
+    };
+    if severity > Severity::Fine {
+        let how = if severity == Severity::Fails { "the disk is full: " } else { "" };
+        return Finding::new(check, severity, format!("{how}{mib} MiB are left for {path}: {means}"), remedy);
     }
     if room.inodes > 0 && room.free_inodes < room.inodes / FEW {
-        let says = format!("{} inodes are left for {}", room.free_inodes, path.display());
-        return Finding::new(
-            CHECK,
-            Severity::Warning,
-            says,
-            "remove small files there, or choose another place with --cache",
-        );
+        let says = format!("{} inodes are left for {path}", room.free_inodes);
+        let elsewhere = if is_store { "" } else { ", or choose another place with --cache" };
+        return Finding::new(check, Severity::Warning, says, format!("remove small files there{elsewhere}"));
     }
-    Finding::fine(CHECK, format!("{mib} MiB are free"))
+    Finding::fine(check, format!("{mib} MiB are free"))
 }
 
 /// Whether an inode keeps what was hashed: tried on a file without a name.
@@ -130,15 +136,19 @@ mod tests {
     #[test]
     fn little_room_is_told() {
         let room = Room { total: 1 << 40, available: 1 << 39, inodes: 1000, free_inodes: 500 };
-        let of = |room| space(Path::new("/c"), room).severity;
+        let of = |room| space("cache space", Path::new("/c"), room).severity;
         assert_eq!(of(room), Severity::Fine);
-        assert_eq!(of(Room { available: LITTLE - 1, ..room }), Severity::Warning);
+        assert_eq!(of(Room { available: (1 << 30) - 1, ..room }), Severity::Warning);
+        assert_eq!(of(Room { available: 16 << 20, ..room }), Severity::Warning);
+        assert_eq!(of(Room { available: (16 << 20) - 1, ..room }), Severity::Fails);
         assert_eq!(of(Room { free_inodes: 49, ..room }), Severity::Warning);
         assert_eq!(of(Room { inodes: 0, free_inodes: 0, ..room }), Severity::Fine);
-        assert_eq!(of(Room { available: LITTLE, free_inodes: 50, ..room }), Severity::Fine);
-        let says = |available| space(Path::new("/c"), Room { available, ..room }).says;
-        assert_eq!(says(3 << 30), "3072 MiB are free");
-        assert!(says(5 << 20).starts_with("5 MiB are left for /c: "));
+        assert_eq!(of(Room { available: 1 << 30, free_inodes: 50, ..room }), Severity::Fine);
+        let says = |check, available| space(check, Path::new("/c"), Room { available, ..room });
+        assert_eq!(says("cache space", 3 << 30).says, "3072 MiB are free");
+        assert!(says("cache space", 5 << 20).says.starts_with("the disk is full: 5 MiB are left for /c: files that"));
+        let store = says(STORE_SPACE, 500 << 20);
+        assert!(store.says.starts_with("500 MiB are left for /c: checkpoints fail") && store.remedy.contains("gc"));
     }
 
     #[test]

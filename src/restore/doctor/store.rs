@@ -1,6 +1,6 @@
 //! The store: is it there, may it be written, does it decide races, what does its bucket do by itself.
 
-use super::{Finding, Severity, bucket};
+use super::{Finding, Severity, bucket, place};
 use crate::cache::SessionOptions;
 use crate::cache::session::unidentified_store;
 use crate::error::{Error, Kind};
@@ -16,6 +16,11 @@ pub(super) fn examine(options: &SessionOptions) -> Vec<Finding> {
     let mut findings = vec![finding];
     if !reached {
         return findings;
+    }
+    match store.disk() {
+        Ok(Some((path, room))) => findings.push(place::space(place::STORE_SPACE, &path, room)),
+        Ok(None) => {}
+        Err(e) => findings.push(Finding::fails(place::STORE_SPACE, &e.into())),
     }
     if ours {
         findings.push(races(&store));

@@ -35,7 +35,7 @@ pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
     let known = status.fresh();
     let Some(job) = known.jobs.get(name) else {
         return match &known.failure {
-            Some(why) => Err(Error::new(Kind::Unavailable, why.clone())),
+            Some(_) => Err(Error::new(Kind::Unavailable, format!("nothing is known of {name} yet"))),
             None => Err(Error::new(Kind::NotFound, format!("there is no job {name}"))),
         };
     };

@@ -108,6 +108,7 @@ fn whole(status: &Status, page: &Page) -> Markup {
                 }
                 main {
                     h1 { (plain(&page.title)) }
+                    @for told in status.known().troubles() { p.bad { (plain(&told.says)) } }
                     (page.content)
                 }
                 footer {
@@ -155,9 +156,8 @@ fn took(duration: Duration) -> String {
 fn freshness(known: &Known) -> Markup {
     let listed = known.listed.map(since_1970);
     html! {
-        @if let Some(why) = &known.failure {
+        @if known.failure.is_some() {
             p.bad {
-                "The store could not be listed: " (plain(why)) ". "
                 @match listed {
                     Some(ms) => { "What you see is from " (Utc(ms)) " UTC." }
                     None => "Nothing is known of it yet."
