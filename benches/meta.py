@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import time
+import urllib.request
 
 from figures import Section
 from runs import CKPTFS, PAIRS, Mount, make_store, version
@@ -26,6 +28,19 @@ def ls(path):
     return time.perf_counter() - begun
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def scrape(port):
+    begun = time.perf_counter()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert answer.read().endswith(b"# EOF\n")
+    return time.perf_counter() - begun
+
+
 def meta(work):
     at = lambda *names: os.path.join(work, *names)
     section = Section("meta", "names and attributes", [version(CKPTFS, "--version")])
@@ -34,12 +49,16 @@ def meta(work):
     make_store(at("many"), 1000, 1000, 0)
     section.table("1,000 checkpoints with 1,000,000 file entries", "s")
     begun = time.perf_counter()
-    mount = Mount(env("many"), at("mnt"))
+    port = free_port()
+    mount = Mount(env("many"), at("mnt"), "--listen", str(port))
     try:
         os.listdir(at("mnt"))
         section.row("ckptfs, mount ready", time.perf_counter() - begun, limit=1.0)
         found, took = find(at("mnt"))
         section.row("ckptfs, find over everything", took, f"{found} entries, {found / took:.0f}/s")
+        scrape(port)
+        scrapes = [scrape(port) for _ in range(PAIRS)]
+        section.row("ckptfs, one scrape of the metrics then", scrapes, f"the slowest {max(scrapes) * 1000:.1f} ms", 0.05)
         section.note(f"the daemon has {memory(mount.daemon.pid):.0f} MiB then (limit 200)")
     finally:
         mount.close()

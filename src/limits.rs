@@ -239,6 +239,10 @@ pub const VIEW_MANIFEST_FILES: usize = 100_000;
 /// Most of these manifests, which are searched one by one.
 pub const VIEW_MANIFESTS: usize = 1024;
 
+/// Largest file that is held in memory while it is read, where the cache's disk is full. What RocksDB reads whole is smaller, and its
+/// tables are read in parts.
+pub const UNKEPT_LEN: u64 = 64 << 20;
+
 /// Most last uses of files that a cache writes down, 40 bytes each.
 pub const USES: usize = 1_000_000;
 

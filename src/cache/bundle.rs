@@ -10,7 +10,7 @@ use crate::format::bundle::MAGIC;
 use crate::format::{BlobEntry, FileEntry, TaskManifest};
 use crate::limits;
 use crate::store::Store;
-use crate::types::{Extent, parallel};
+use crate::types::{Extent, Key, parallel};
 
 impl Cache {
     /// Fetches all bundles that a manifest names, several at once, and unpacks the files that lie in them. What is here already
@@ -56,6 +56,28 @@ impl Cache {
         let mut bytes = vec![0; usize::try_from(extent.length).map_err(|_| damaged("it is too long"))?];
         bundle.read_exact_at(&mut bytes, extent.offset).map_err(fail)?;
         Ok(bytes)
+    }
+}
+
+impl Cache {
+    /// [`Cache::read_extent`] of a section that the caller verifies by itself: where the disk has no room for the bundle, its bytes alone.
+    ///
+    /// # Errors
+    /// As [`Cache::read_extent`].
+    pub(super) fn read_section(&self, store: &Store, manifest: &TaskManifest, extent: &Extent) -> Result<Vec<u8>> {
+        let full = match self.read_extent(store, manifest, extent) {
+            Err(e) if e.is_no_space() => e,
+            other => return other,
+        };
+        let blob = usize::try_from(extent.blob).ok().and_then(|i| manifest.blobs.get(i));
+        let (Some(blob), Some(end)) = (blob, extent.end()) else { return Err(full) };
+        match store.get_range(&Key::blob(&blob.name), extent.offset..end) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(e) => {
+                log::warn!("{e}");
+                Err(full)
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::range;
 use super::stage::{Keep, Stage};
 use super::{Cache, Inner};
 use crate::format::{BlobEntry, FileEntry, TaskManifest};
+use crate::limits;
 use crate::store::{Store, StoreError};
 use crate::types::{BlobName, Digest, Extent, Key};
 
@@ -40,15 +41,37 @@ impl Cache {
     /// [`CacheError::Damaged`] when the store's bytes are not those of the manifest, [`CacheError::Absent`] when it has none,
     /// [`CacheError::NoSpace`] when they do not fit. Nothing is left behind then.
     pub fn fetch_file(&self, store: &Store, manifest: &TaskManifest, file: &FileEntry) -> Result<File> {
-        let wanted = Wanted {
-            manifest,
-            label: file.path.as_str(),
-            digest: file.digest,
-            size: file.size,
-            extents: &file.extents,
-            unpack: true,
-        };
-        self.inner.fetch(store, &wanted)
+        self.inner.fetch(store, &wanted(manifest, file))
+    }
+}
+
+impl Cache {
+    /// [`Cache::fetch_file`] for somebody who needs it only while it is open: what the disk has no room for is held in memory, up to
+    /// [`limits::UNKEPT_LEN`], and fetched again by the next one.
+    ///
+    /// # Errors
+    /// As [`Cache::fetch_file`].
+    pub fn fetch_to_read(&self, store: &Store, manifest: &TaskManifest, file: &FileEntry) -> Result<File> {
+        match self.fetch_file(store, manifest, file) {
+            Err(e) if e.is_no_space() && file.size <= limits::UNKEPT_LEN => {
+                log::warn!("{} is held in memory: {e}", file.path);
+                // Its bytes alone: there is no room for the bundles that they lie in.
+                let wanted = Wanted { unpack: false, ..wanted(manifest, file) };
+                self.inner.download(store, &wanted, &BTreeMap::new(), Stage::in_memory(&self.inner)?)
+            }
+            other => other,
+        }
+    }
+}
+
+fn wanted<'a>(manifest: &'a TaskManifest, file: &'a FileEntry) -> Wanted<'a> {
+    Wanted {
+        manifest,
+        label: file.path.as_str(),
+        digest: file.digest,
+        size: file.size,
+        extents: &file.extents,
+        unpack: true,
     }
 }
 
@@ -136,9 +159,9 @@ impl Inner {
 
     /// A full disk may be full of what nobody uses.
     fn download_with_room(&self, store: &Store, wanted: &Wanted<'_>, bundles: &BTreeMap<u32, File>) -> Result<File> {
-        match self.download(store, wanted, bundles) {
+        match self.download(store, wanted, bundles, Stage::new(self)?) {
             Err(e) if e.is_no_space() && matches!(self.make_room(), Ok(Some(done)) if done.bytes > 0) => {
-                self.download(store, wanted, bundles)
+                self.download(store, wanted, bundles, Stage::new(self)?)
             }
             other => other,
         }
@@ -156,7 +179,13 @@ impl Inner {
         Ok(bundles)
     }
 
-    fn download(&self, store: &Store, wanted: &Wanted<'_>, bundles: &BTreeMap<u32, File>) -> Result<File> {
+    fn download(
+        &self,
+        store: &Store,
+        wanted: &Wanted<'_>,
+        bundles: &BTreeMap<u32, File>,
+        mut stage: Stage<'_>,
+    ) -> Result<File> {
         if let [extent] = wanted.extents {
             let blob = wanted.blob(extent)?;
             let whole = extent.offset == 0 && extent.length == blob.length;
@@ -164,7 +193,6 @@ impl Inner {
                 return Err(wanted.damaged(format!("its manifest says {} of it and keeps another blob", wanted.digest)));
             }
         }
-        let mut stage = Stage::new(self)?;
         for extent in wanted.extents {
             let blob = wanted.blob(extent)?;
             let sum = stage.written().checked_add(extent.length).filter(|sum| *sum <= wanted.size);

@@ -28,6 +28,17 @@ pub struct SessionOptions {
     pub allow_unsafe_file_system: bool,
     /// A file with the keys that sign records. Nothing: records are written unsigned, and signatures are passed over.
     pub key_file: Option<PathBuf>,
+    /// How fast a bucket is written and read.
+    pub rates: Rates,
+}
+
+/// Limits of what goes to a bucket and comes from it, in bytes a second. Nothing: as fast as it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// Of blobs that are sent.
+    pub upload: Option<u64>,
+    /// Of blobs, and of what an import reads.
+    pub fetch: Option<u64>,
 }
 
 /// An open store with its cache.
@@ -196,6 +207,8 @@ pub fn unidentified_store(options: &SessionOptions) -> Result<Store> {
     let store_options = StoreOptions {
         allow_unsafe_file_system: options.allow_unsafe_file_system,
         keys: options.key_file.as_deref().map(key_ring).transpose()?,
+        upload_rate: options.rates.upload,
+        fetch_rate: options.rates.fetch,
         ..StoreOptions::default()
     };
     Ok(Store::open(&url, store_options)?)

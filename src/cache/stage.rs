@@ -9,6 +9,7 @@ use super::open::FILE_MODE;
 use super::{Cache, Inner};
 use crate::local::identity::{self, FileStat};
 use crate::local::link::{Linked, link_from_fd};
+use crate::local::memory;
 use crate::local::publish::Staged;
 use crate::types::{Digest, Hasher};
 
@@ -21,10 +22,17 @@ pub(super) enum Keep {
     ForNow,
 }
 
+/// Where it is written.
+enum Place<'a> {
+    Disk(Staged<'a>),
+    /// It will never have a name, and is gone when whoever reads it closes it.
+    Memory(File),
+}
+
 /// A file that is being written. Dropped, it is gone.
 pub(super) struct Stage<'a> {
     cache: &'a Inner,
-    staged: Staged<'a>,
+    place: Place<'a>,
     hasher: Hasher,
     written: u64,
 }
@@ -33,19 +41,30 @@ impl<'a> Stage<'a> {
     pub(super) fn new(cache: &'a Inner) -> Result<Self> {
         let staged = Staged::new(&cache.partial, FILE_MODE).map_err(|e| cache.failed("a new file", 0, e))?;
         cache.adopt(staged.file()).map_err(|e| CacheError::write(&cache.path, "a new file", 0, e))?;
-        Ok(Self { cache, staged, hasher: Hasher::new(), written: 0 })
+        Ok(Self { cache, place: Place::Disk(staged), hasher: Hasher::new(), written: 0 })
+    }
+
+    /// For a file that the disk has no room for.
+    pub(super) fn in_memory(cache: &'a Inner) -> Result<Self> {
+        let file = memory::file().map_err(|e| CacheError::io(&cache.path, "hold a file in memory", e))?;
+        Ok(Self { cache, place: Place::Memory(file), hasher: Hasher::new(), written: 0 })
     }
 
     pub(super) fn file(&self) -> &File {
-        self.staged.file()
+        match &self.place {
+            Place::Disk(staged) => staged.file(),
+            Place::Memory(file) => file,
+        }
     }
 
     /// Appends, and hashes what it appends.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.staged.file().write_all(bytes)?;
+        self.file().write_all(bytes)?;
         self.hasher.update(bytes);
         self.written = self.written.saturating_add(bytes.len() as u64);
-        self.cache.taken.add(bytes.len() as u64);
+        if let Place::Disk(_) = self.place {
+            self.cache.taken.add(bytes.len() as u64);
+        }
         Ok(())
     }
 
@@ -59,7 +78,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Names the file by a digest that it is known to have. The file comes back read-only; it is another's where one
-    /// was faster.
+    /// was faster. One in memory gets no name.
     pub(super) fn seal(self, digest: &Digest, keep: Keep) -> Result<File> {
         let length = self.written;
         self.seal_known(digest, length, keep)
@@ -69,7 +88,11 @@ impl<'a> Stage<'a> {
     pub(super) fn seal_known(self, digest: &Digest, length: u64, keep: Keep) -> Result<File> {
         let cache = self.cache;
         let fail = |e| CacheError::write(&cache.path, digest.to_string(), length, e);
-        let file = self.staged.file();
+        let staged = match self.place {
+            Place::Disk(staged) => staged,
+            Place::Memory(mut file) => return file.rewind().map(|()| file).map_err(fail),
+        };
+        let file = staged.file();
         if keep == Keep::Durable {
             // Without a name yet: nobody else can have changed it since. The record is made before the sync, so that both reach
             // the disk before the name does.

@@ -81,7 +81,7 @@ struct Done {
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let From::Flink(args) = &args.from;
     let rewrites = args.rewrite.iter().map(|text| Rewrite::parse(text)).collect::<Result<Vec<_>>>()?;
-    let sources = Sources::new(StoreOptions::default());
+    let sources = Sources::new(StoreOptions { fetch_rate: context.rates.rates().fetch, ..StoreOptions::default() });
     let directory = SourceUrl::parse(&args.path)?;
     if args.follow {
         let job = args.job.clone().unwrap_or_else(|| Name::encode(directory.name()));

@@ -20,6 +20,7 @@ mod mount;
 mod open;
 mod path;
 mod pin;
+mod rates;
 mod restore;
 mod room;
 mod show;
@@ -52,6 +53,8 @@ pub(crate) struct Args {
     /// A file with the key (64 hex digits) that signs all records; unsigned ones are refused then. Several lines: the first signs, all verify
     #[arg(long, global = true, env = "CKPTFS_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
+    #[command(flatten)]
+    rates: rates::Args,
     /// Print JSON for scripts instead of tables for people
     #[arg(long, global = true)]
     json: bool,
@@ -148,6 +151,8 @@ pub(crate) struct Context {
     pub(crate) verbose: u8,
     /// The key file, where one was given.
     pub(crate) key_file: Option<PathBuf>,
+    /// How fast a bucket is written and read.
+    pub(crate) rates: rates::Args,
     allow_unsafe_file_system: bool,
 }
 
@@ -161,6 +166,7 @@ impl Context {
             create: false,
             allow_unsafe_file_system: self.allow_unsafe_file_system,
             key_file: self.key_file.clone(),
+            rates: self.rates.rates(),
         }
     }
 }
@@ -203,6 +209,7 @@ pub(crate) fn main() -> u8 {
         quiet: args.quiet,
         verbose: args.verbose,
         key_file: args.key_file,
+        rates: args.rates,
         allow_unsafe_file_system: args.allow_unsafe_file_system,
     };
     exit::code(run(&context, args.verb))

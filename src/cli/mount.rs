@@ -167,6 +167,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     if context.allow_unsafe_file_system {
         push(&["--allow-unsafe-file-system".into()]);
     }
+    push(&context.rates.again().into_iter().map(OsString::from).collect::<Vec<_>>());
     push(&["mount".into(), "--daemon".into()]);
     if let Some(at) = args.listen {
         push(&["--listen".into(), at.to_string().into()]);

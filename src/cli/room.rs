@@ -3,6 +3,8 @@
 use ckptfs::cache::{Cache, CacheLimits};
 use ckptfs::error::Result;
 
+use super::words;
+
 /// A limit that a person gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
@@ -25,32 +27,10 @@ pub(crate) struct Args {
 
 /// `20GiB`, `500MB`, `1048576`, or `default`.
 fn size(text: &str) -> std::result::Result<Size, String> {
-    let wrong = || format!("{text:?} is not a size: write 20GiB, 500MiB, a number of bytes, or default");
     if text == "default" {
         return Ok(Size::Default);
     }
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (count, unit) = text.split_at(digits);
-    let (count, fraction) = count.split_once('.').unwrap_or((count, "0"));
-    if fraction.is_empty() || fraction.len() > 3 {
-        return Err(wrong());
-    }
-    let unit: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "k" | "kB" | "KB" => 1000,
-        "KiB" | "K" => 1 << 10,
-        "MB" => 1_000_000,
-        "MiB" | "M" => 1 << 20,
-        "GB" => 1_000_000_000,
-        "GiB" | "G" => 1 << 30,
-        "TB" => 1_000_000_000_000,
-        "TiB" | "T" => 1 << 40,
-        _ => return Err(wrong()),
-    };
-    let whole = count.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)?;
-    let parts: u64 = format!("{fraction:0<3}").parse().map_err(|_| wrong())?;
-    let part = unit.checked_mul(parts).map(|n| n / 1000);
-    part.and_then(|part| whole.checked_add(part)).map(Size::Bytes).ok_or_else(wrong)
+    words::bytes(text).map(Size::Bytes).map_err(|why| format!("{why}, or default"))
 }
 
 impl Args {

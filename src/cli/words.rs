@@ -82,6 +82,33 @@ pub(crate) fn duration_ms(text: &str) -> std::result::Result<u64, String> {
     count.checked_mul(unit).ok_or_else(wrong)
 }
 
+/// `20GiB`, `1.5MB` or a number of bytes.
+pub(crate) fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size: write 20GiB, 50MiB, a number of bytes");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (count, unit) = text.split_at(digits);
+    let (count, fraction) = count.split_once('.').unwrap_or((count, "0"));
+    if fraction.is_empty() || fraction.len() > 3 {
+        return Err(wrong());
+    }
+    let unit: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "k" | "kB" | "KB" => 1000,
+        "KiB" | "K" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" | "M" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" | "G" => 1 << 30,
+        "TB" => 1_000_000_000_000,
+        "TiB" | "T" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    let whole = count.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)?;
+    let parts: u64 = format!("{fraction:0<3}").parse().map_err(|_| wrong())?;
+    let part = unit.checked_mul(parts).map(|n| n / 1000);
+    part.and_then(|part| whole.checked_add(part)).ok_or_else(wrong)
+}
+
 /// A checkpoint's name on the command line.
 pub(crate) fn selection(text: &str) -> std::result::Result<Selection, String> {
     let selection = path(text)?;

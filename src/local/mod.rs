@@ -12,6 +12,7 @@ pub mod identity;
 pub mod lease;
 pub mod link;
 pub mod lock;
+pub mod memory;
 pub mod mount;
 pub mod mounts;
 pub mod own_mount;

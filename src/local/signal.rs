@@ -66,7 +66,9 @@ impl Signals {
         }
         // The handler owns it now.
         let _ = to.into_raw_fd();
-        for (signal, once) in [(libc::SIGINT, libc::SA_RESETHAND), (libc::SIGTERM, libc::SA_RESETHAND), (libc::SIGHUP, 0)] {
+        for (signal, once) in
+            [(libc::SIGINT, libc::SA_RESETHAND), (libc::SIGTERM, libc::SA_RESETHAND), (libc::SIGHUP, 0)]
+        {
             // SAFETY: `sigaction` is numbers, a set and a pointer, for which zero is a valid value; the handler is async-signal-safe.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::troubles::{self, Told, Trouble};
 use crate::cache::{Cache, Occupied};
-use crate::error::Error;
 use crate::lifecycle::{Catalog, Checkpoint, JobListing, driver};
 use crate::types::Name;
 

@@ -216,7 +216,36 @@ fn respond(answer: Answer, head: bool) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::super::Mount;
     use super::*;
+    use crate::cache::{Session, SessionOptions};
+
+    #[test]
+    fn a_mount_that_does_not_answer_is_told_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let store = Some(format!("file://{}", at("store").display()));
+        let options = SessionOptions { store, cache: Some(at("cache")), create: true, ..SessionOptions::default() };
+        let session = Session::open(&options).unwrap();
+        let mount = Mount { point: at("mnt"), counters: Arc::default() };
+        let status = Status::new(&session, Some(mount)).unwrap();
+        let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)), status).unwrap();
+        let ask = || {
+            let mut socket = TcpStream::connect(server.address()).unwrap();
+            socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let sick = ask();
+        assert!(sick.starts_with("HTTP/1.1 503 ") && sick.contains("mnt does not answer: "), "{sick}");
+        std::fs::create_dir(at("mnt")).unwrap();
+        let well = ask();
+        assert!(well.starts_with("HTTP/1.1 200 ") && well.ends_with("ok\n"), "{well}");
+    }
 
     #[test]
     fn a_name_that_points_here_is_not_this_host() {

@@ -56,7 +56,10 @@ pub(super) fn of_listing(error: &Error) -> Told {
 pub(super) fn of_disk(trouble: Trouble, room: Room) -> Option<Told> {
     let (disk, then) = match trouble {
         Trouble::StoreDisk => ("store", "checkpoints fail; `ckptfs expire` and `ckptfs gc --delete` free some"),
-        _ => ("cache", "files that do not fit are fetched again and again; free some, or choose another place with --cache"),
+        _ => (
+            "cache",
+            "files that do not fit are fetched again and again; free some, or choose another place with --cache",
+        ),
     };
     let how = match room.scarcity() {
         Scarcity::Enough => return None,
@@ -88,6 +91,8 @@ mod tests {
         let little = of_disk(Trouble::CacheDisk, room(500 << 20)).unwrap();
         assert!(little.says.starts_with("The cache's disk is nearly full, 500 MiB are left: "), "{little:?}");
         let full = of_disk(Trouble::StoreDisk, room(1 << 20)).unwrap();
-        assert!(full.says.starts_with("The store's disk is full, 1 MiB are left: ") && full.says.contains("gc --delete"));
+        assert!(
+            full.says.starts_with("The store's disk is full, 1 MiB are left: ") && full.says.contains("gc --delete")
+        );
     }
 }

@@ -13,6 +13,7 @@ mod location;
 pub mod memory;
 mod object;
 mod options;
+mod pace;
 mod probe;
 mod request;
 mod runtime;
@@ -55,6 +56,7 @@ struct Inner {
     url: String,
     options: StoreOptions,
     counters: Counters,
+    fetching: pace::Pacer,
     /// The store's id, once a signature needed it.
     id: OnceLock<Uid>,
 }
@@ -206,7 +208,9 @@ impl Store {
     }
 
     fn over(backend: Arc<dyn Backend>, url: String, options: StoreOptions) -> Self {
-        Self(Arc::new(Inner { backend, url, options, counters: Counters::default(), id: OnceLock::new() }))
+        // A directory is not behind a network that others need too.
+        let fetching = pace::Pacer::new(options.fetch_rate.filter(|_| !backend.answers_at_once()));
+        Self(Arc::new(Inner { backend, url, options, counters: Counters::default(), fetching, id: OnceLock::new() }))
     }
 
     /// The URL, without anything secret.

@@ -21,6 +21,7 @@ use super::BlobSource;
 use super::backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink};
 use super::error::{Result, StoreError, explain};
 use super::options::StoreOptions;
+use super::pace::Pacer;
 use super::runtime::runtime;
 use super::settings::Bucket;
 use crate::metrics::Counter;
@@ -44,6 +45,7 @@ pub(super) struct ObjectBackend {
     options: StoreOptions,
     memory: Arc<Semaphore>,
     units: u64,
+    sending: Pacer,
     /// The bucket itself, where it can be asked.
     bucket: Option<Bucket>,
 }
@@ -115,6 +117,7 @@ impl ObjectBackend {
             options: options.clone(),
             memory: Arc::new(Semaphore::new(permits)),
             units,
+            sending: Pacer::new(options.upload_rate),
             bucket: None,
         }
     }
@@ -362,6 +365,7 @@ impl ObjectBackend {
             let offset = size.saturating_mul(index as u64);
             let length = size.min(len.saturating_sub(offset));
             let room = self.room(length)?;
+            self.sending.take(length);
             let part = match source {
                 BlobSource::Bytes(bytes) => {
                     let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -565,6 +569,7 @@ impl Backend for ObjectBackend {
             return self.upload_parts(&path, key, digest, source, sent);
         }
         let _room = self.room(source.len())?;
+        self.sending.take(source.len());
         let body = match source {
             BlobSource::Bytes(bytes) => bytes.clone(),
             BlobSource::File(file, len) => {

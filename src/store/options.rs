@@ -21,6 +21,10 @@ pub struct StoreOptions {
     pub allow_unsafe_file_system: bool,
     /// Signs every record that is written, and refuses those that are not signed by one of these.
     pub keys: Option<KeyRing>,
+    /// Most bytes a second that are sent to a bucket as blobs; records are never held up. Nothing: as fast as it goes.
+    pub upload_rate: Option<u64>,
+    /// Most bytes a second of blobs and of import sources that are fetched from a bucket. Nothing: as fast as it goes.
+    pub fetch_rate: Option<u64>,
 }
 
 impl Default for StoreOptions {
@@ -33,6 +37,8 @@ impl Default for StoreOptions {
             part: 8 << 20,
             allow_unsafe_file_system: false,
             keys: None,
+            upload_rate: None,
+            fetch_rate: None,
         }
     }
 }

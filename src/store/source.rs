@@ -16,6 +16,7 @@ use super::error::{Result, StoreError, explain};
 use super::location::Location;
 use super::object::refused_with;
 use super::options::StoreOptions;
+use super::pace::Pacer;
 use super::runtime::runtime;
 use super::text;
 use crate::local::own_mount;
@@ -209,6 +210,7 @@ pub struct Sources {
     /// Bytes that were read.
     pub bytes_read: Counter,
     options: StoreOptions,
+    fetching: Pacer,
     buckets: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
 }
 
@@ -216,7 +218,7 @@ impl Sources {
     /// With a store's options.
     #[must_use]
     pub fn new(options: StoreOptions) -> Self {
-        Self { options, ..Self::default() }
+        Self { fetching: Pacer::new(options.fetch_rate), options, ..Self::default() }
     }
 
     fn bucket(&self, url: &SourceUrl) -> Result<Arc<dyn ObjectStore>> {
@@ -303,6 +305,7 @@ impl Sources {
                 Some(file) => read_piece(file, url, at, piece)?,
                 None => {
                     let (bucket, path) = (self.bucket(url)?, key(url)?);
+                    self.fetching.take(piece);
                     let options = GetOptions::new().with_range(Some(at..at + piece)).with_if_match(file.tag.clone());
                     self.ask("read", url, piece, async { bucket.get_opts(&path, options).await?.bytes().await })?
                 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -331,6 +331,57 @@ fn an_unreachable_store_is_given_up_in_time_and_keeps_its_secrets() {
         let text = format!("{error} {error:?} {store:?} {:?}", store.backend());
         assert!(!text.contains("verysecretvalue"), "{text}");
     }
+}
+
+/// However fast a bucket is, no more goes each way than is allowed; a directory is not held up.
+#[test]
+fn rates_are_kept_and_every_byte_comes() {
+    let options = StoreOptions {
+        upload_rate: Some(4 << 20),
+        fetch_rate: Some(2 << 20),
+        single_put: 1 << 20,
+        part: 5 << 20,
+        ..StoreOptions::default()
+    };
+    let memory = Arc::new(object_store::memory::InMemory::new());
+    let backend = object::ObjectBackend::new(Arc::clone(&memory) as _, memory as _, "p", "s3://bucket/p", &options);
+    let store = Store::from_backend(Arc::new(backend), "s3://bucket/p", options.clone());
+    let timed = |what: &dyn Fn()| {
+        let begun = Instant::now();
+        what();
+        begun.elapsed()
+    };
+    let (small, large) = (noise(512 << 10), noise(6 << 20));
+    let name = blob(&large);
+    let took = timed(&|| {
+        for (name, body) in [(blob(&small), &small), (name, &large), (blob(&small), &small)] {
+            store.upload_blob(&name, BlobSource::Bytes(body.clone().into())).unwrap();
+        }
+    });
+    // All but the last one is paid for before that goes.
+    assert!(took >= Duration::from_millis(1600), "6.5 MiB at 4 MiB a second: {took:?}");
+    let fetched = Mutex::new(Vec::new());
+    let took = timed(&|| {
+        let key = Key::blob(&name);
+        let mut sink = |piece: &[u8]| {
+            fetched.lock().unwrap().extend_from_slice(piece);
+            Ok(())
+        };
+        store.read_to(&key, large.len() as u64, &mut sink).unwrap();
+        assert_eq!(store.get_range(&key, 5..1 << 20).unwrap(), large[5..1 << 20]);
+    });
+    assert!(*fetched.lock().unwrap() == large);
+    assert!(took >= Duration::from_millis(3000), "7 MiB at 2 MiB a second: {took:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().display());
+    let slow = StoreOptions { upload_rate: Some(1), fetch_rate: Some(1), ..StoreOptions::default() };
+    let store = Store::open(&url, slow).unwrap();
+    let took = timed(&|| {
+        let name = blob(&small);
+        store.upload_blob(&name, BlobSource::Bytes(small.clone().into())).unwrap();
+        assert_eq!(store.get_range(&Key::blob(&name), 0..512 << 10).unwrap(), small);
+    });
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 #[test]

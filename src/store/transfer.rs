@@ -112,11 +112,13 @@ impl Store {
     fn read_range(&self, key: &Key, range: Range<u64>, size: Option<u64>, sink: Sink<'_>) -> Result<()> {
         let begun = Instant::now();
         let mut at = range.start;
-        let limit = self.0.options.limit(range.end.saturating_sub(range.start));
+        let mut limit = self.0.options.limit(range.end.saturating_sub(range.start));
         loop {
             let from = at;
-            let result = self.retrying_once(key, at..range.end, size, &mut |piece| {
-                let next = at.checked_add(piece.len() as u64).filter(|next| *next <= range.end);
+            let to = range.end.min(at.saturating_add(self.0.fetching.piece()));
+            limit += self.0.fetching.take(to.saturating_sub(at));
+            let result = self.retrying_once(key, at..to, size, &mut |piece| {
+                let next = at.checked_add(piece.len() as u64).filter(|next| *next <= to);
                 let next =
                     next.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "more bytes than asked for"))?;
                 sink(piece)?;
@@ -125,6 +127,7 @@ impl Store {
             });
             match result {
                 Ok(()) if at == range.end => return Ok(()),
+                Ok(()) if at == to => {}
                 Ok(()) => {
                     return Err(self.damaged(key.as_str(), format!("it ended at byte {at} of {}", range.end)));
                 }

@@ -139,7 +139,7 @@ impl Source for Live {
     }
 
     fn fetch(&self, task: &TaskManifest, file: &FileEntry) -> Result<File, ViewError> {
-        Ok(self.cache.fetch_file(self.catalog.store(), task, file)?)
+        Ok(self.cache.fetch_to_read(self.catalog.store(), task, file)?)
     }
 
     fn open_parts(

@@ -117,7 +117,7 @@ impl Cache {
         }
         let tree = match (&file.tree, tree::tree_len(file.size)) {
             (_, 0) => Vec::new(),
-            (Some(extent), length) if extent.length == length => self.read_extent(store, manifest, extent)?,
+            (Some(extent), length) if extent.length == length => self.read_section(store, manifest, extent)?,
             _ => return Ok(None),
         };
         let damaged = |why: String| CacheError::Damaged {
@@ -159,7 +159,7 @@ impl Cache {
             on_whole: Box::new(on_whole),
         });
         if let Some(tail) = file.tail {
-            let bytes = self.read_extent(store, manifest, &tail.extent)?;
+            let bytes = self.read_section(store, manifest, &tail.extent)?;
             if tail.start.checked_add(bytes.len() as u64) != Some(file.size) || !tail.start.is_multiple_of(GROUP) {
                 return Err(damaged(format!("its tail at {} does not go to its end", tail.start)));
             }

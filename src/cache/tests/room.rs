@@ -12,7 +12,7 @@ fn a_full_disk_is_said_and_leaves_nothing_behind() {
     let medium = snapshot.whole("medium.sst", &bytes(2, 4 << 20));
     let small = snapshot.whole("small.sst", &bytes(3, 600_000));
     let packed = bytes(4, 3 << 20);
-    snapshot.bundled(&[("packed", &packed)]);
+    let packed_file = snapshot.bundled(&[("packed", &packed)]).remove(0);
     let full = |e: &CacheError| {
         assert!(matches!(root_of(e), CacheError::NoSpace { .. }), "{e}");
         assert!(e.is_no_space() && e.kind() == Kind::Resources);
@@ -28,6 +28,12 @@ fn a_full_disk_is_said_and_leaves_nothing_behind() {
     let dir = temp();
     fs::write(dir.path().join("x"), &packed).unwrap();
     full(&cache.link_in(&File::open(dir.path().join("x")).unwrap(), &Digest::of(&packed)).unwrap_err());
+    // Whoever reads it is given it all the same, as long as it is small enough to be held.
+    for (file, right) in [(&medium, bytes(2, 4 << 20)), (&packed_file, packed.clone())] {
+        let read = cache.fetch_to_read(&snapshot.store, &snapshot.manifest, file).unwrap();
+        assert!(read_all(&read) == right, "{}", file.path);
+        assert_eq!(files_in(&cache), Vec::<PathBuf>::new());
+    }
     // What was tried took nothing: what fits, fits.
     cache.fetch_file(&snapshot.store, &snapshot.manifest, &small).unwrap();
     assert_eq!(files_in(&cache).len(), 1);
