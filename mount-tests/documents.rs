@@ -75,6 +75,9 @@ fn planted_faults_are_found() {
         ("set `CKPTFS_NO_SUCH_VARIABLE`", "CKPTFS_NO_SUCH_VARIABLE"),
         ("look at `ckptfs_cache_hitz_total`", "ckptfs_cache_hitz"),
         ("held by `layers::no_such_test_is_there_at_all`", "no_such_test_is_there_at_all"),
+        ("run `scripts/bench.sh nosuchsection`", "nosuchsection"),
+        ("```sh\ncargo test --test nothing\n```", "nothing"),
+        ("`s3://b/p  /mnt/ckptfs  ckptfs  _netdev,alow_other,cache=/c,x-systemd.automount  0  0`", "alow_other"),
         ("held by `no_such_test_is_there_at_all`", "no_such_test_is_there_at_all"),
     ];
     for (text, says) in bad {
@@ -86,6 +89,7 @@ fn planted_faults_are_found() {
         "`ckptfs`, `ckptfs VERB --help`, `ckptfs --version`, `restore --settle DIR`, `--cache-size 20GiB`, `-v`",
         "```sh\nexport CKPTFS_STORE=s3://b/ckptfs\nsudo ckptfs mount /mnt/ckptfs --daemon && ls --color\n```",
         "```sh\nldb --db=x --try_load_options=false scan  # older? --ignore_unknown_options\n```",
+        "`scripts/bench.sh read`, `scripts/soak.sh PART`, `cargo test --release --test explorer -- --nocapture`",
         "`src/cache/*`, `cache/tree.rs`, docs/figures, `ckptfs_fuse_reads_total`, `planted_faults_are_found`",
         "```sh\nn=$(ckptfs open --job app --expect a=1)  # or: ckptfs abort --job app --checkpoint \"$n\"\n```",
     ];
@@ -98,6 +102,7 @@ fn planted_faults_are_found() {
         ("      args: [\"mount\", \"--bad\", \"/mnt\"]", "--bad"),
         ("    bad=*) set -- \"$@\" --bad \"$value\" ;;", "--bad"),
         ("          exec: { command: [\"ckptfs\", \"umonut\", \"/mnt\"] }", "umonut"),
+        ("#   s3://b/p  /mnt  ckptfs  noauto,chache=/c  0  0", "chache"),
         ("exec ckptfs --store \"$store\" mount --demon \"$@\" \"$point\"", "--demon"),
     ] {
         let found = world.packaged(text);
@@ -110,6 +115,8 @@ struct Scene {
     document: &'static str,
     /// Places that a test must not use, and what stands for them, below the directory.
     instead: &'static [(&'static str, &'static str)],
+    /// Other words that are not at hand here.
+    words: &'static [(&'static str, &'static str)],
     /// What is done before the first block under a heading.
     before: &'static [(&'static str, &'static str)],
     /// What has to be there.
@@ -125,19 +132,39 @@ fn databases(desk: &Desk) {
     }
 }
 
-const SCENES: [Scene; 3] = [
+const SCENES: [Scene; 4] = [
     Scene {
         document: "README.md",
         instead: &[("/mnt/ckpt", "ckpt"), ("/srv/ckptfs", "srv")],
+        words: &[],
         before: &[("Life and death of a checkpoint", "for n in 4 5 6 7 8 9; do ckptfs snapshot --job app DIR2; done")],
         prepare: databases,
     },
-    Scene { document: "docs/SECURITY.md", instead: &[("/etc/ckptfs.key", "key")], before: &[], prepare: databases },
+    Scene {
+        document: "docs/SECURITY.md",
+        instead: &[("/etc/ckptfs.key", "key")],
+        words: &[],
+        before: &[],
+        prepare: databases,
+    },
     Scene {
         document: "docs/OPERATING.md",
         instead: &[("/mnt/ckpt", "ckpt"), ("/srv/ckptfs", "srv")],
+        words: &[],
         before: &[],
         prepare: databases,
+    },
+    Scene {
+        document: "docs/FLINK.md",
+        instead: &[("/mnt/ckptfs", "ckpt"), ("s3://backups/ckptfs", "srv"), ("s3://flink/checkpoints", "checkpoints")],
+        // The checkpoint that is at hand has another job's id, another number and another operator.
+        words: &[
+            ("2bafe143a146c4be641daaa3ff685029", "a61c78b55d696e486e02c05da65bb59e"),
+            ("chk-42", "chk-11"),
+            ("/profile/", "/profile-op/"),
+        ],
+        before: &[],
+        prepare: flinks,
     },
 ];
 
@@ -146,6 +173,12 @@ fn path_with_program() -> OsString {
     let program = Path::new(PROGRAM).parent().unwrap().to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths([program].into_iter().chain(std::env::split_paths(&path))).unwrap()
+}
+
+/// Flink's own checkpoint, as it lies in the sources.
+fn flinks(desk: &Desk) {
+    copy_tree(&root().join("mount-tests/fixtures/flink-trees/incr-p2/tree"), &desk.path("checkpoints"));
+    fs::create_dir(desk.path("ckpt")).unwrap();
 }
 
 fn run_blocks(scene: &Scene, blocks: &[&Block]) -> Said {
@@ -164,6 +197,9 @@ fn run_blocks(scene: &Scene, blocks: &[&Block]) -> Said {
     }
     for (from, to) in scene.instead {
         script = script.replace(from, desk.path(to).to_str().unwrap());
+    }
+    for (from, to) in scene.words {
+        script = script.replace(from, to);
     }
     let mut command = desk.wrapped(&["sh", "-eux", "-c"], &[&script]);
     command.env("PATH", path_with_program()).env_remove("CKPTFS_CACHE").output().unwrap().into()
@@ -196,7 +232,7 @@ fn every_block_of_commands_is_run_as_it_stands_or_says_what_it_needs() {
 
 #[test]
 fn a_block_that_fails_or_that_nobody_runs_is_found() {
-    let scene = || Scene { document: "PLANTED.md", instead: &[], before: &[], prepare: |_| {} };
+    let scene = || Scene { document: "PLANTED.md", instead: &[], words: &[], before: &[], prepare: |_| {} };
     let of = |text: &str| blocks(&Document::markdown("PLANTED.md", text), &[scene()]);
     let (faults, marked) = of("```sh\nckptfs ls nobody\ntrue\n```\n```sh needs a person\nfalse\n```");
     assert!(faults.len() == 1 && faults[0].contains("there is no ckptfs.json"), "{faults:?}");

@@ -203,6 +203,7 @@ impl World {
     }
 
     fn span(&self, span: &str, out: &mut Vec<String>) {
+        self.scripts(span, out);
         let first = span.split([' ', '\n']).next().unwrap_or_default();
         let flags = span.split_whitespace().any(|w| w.starts_with("--"));
         if first.starts_with("--") {
@@ -281,6 +282,40 @@ impl World {
         }
     }
 
+    /// What a script is told to do, and the test programs that cargo is told to run.
+    fn scripts(&self, text: &str, out: &mut Vec<String>) {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let cargo = std::fs::read_to_string(self.root.join("Cargo.toml")).unwrap();
+        for pair in words.windows(2).filter(|pair| pair[1].chars().all(|c| c.is_ascii_lowercase())) {
+            let script = pair[0].starts_with("scripts/") && pair[0].ends_with(".sh");
+            let known = match pair[0] {
+                "--test" => cargo.contains(&format!("name = {:?}", pair[1])),
+                _ if script => std::fs::read_to_string(self.root.join(pair[0]))
+                    .is_ok_and(|text| text.split(|c| !is_word(c)).any(|w| w == pair[1])),
+                _ => true,
+            };
+            if !known {
+                out.push(format!("{} knows no {}", pair[0], pair[1]));
+            }
+        }
+    }
+
+    /// Options in lines of `/etc/fstab`: the helper of mount(8) knows each.
+    fn fstab(&self, text: &str, out: &mut Vec<String>) {
+        let helper = std::fs::read_to_string(self.root.join("packaging/mount.ckptfs")).unwrap();
+        let patterns = helper.lines().filter_map(|l| l.trim().split_once(')')).map(|(pattern, _)| pattern);
+        let known: Vec<&str> = patterns.flat_map(|p| p.split('|')).map(|p| p.trim().trim_end_matches('*')).collect();
+        let is_known =
+            |option: &str| known.iter().any(|k| option == *k || (k.ends_with(['=', '-']) && option.starts_with(k)));
+        for line in text.lines() {
+            let words: Vec<&str> = line.trim_matches(['#', '`', ' ', '.']).split_whitespace().collect();
+            for fields in words.windows(3).filter(|w| w[0] == "ckptfs" && w[1].contains(',') && w[2] == "0") {
+                let unknown = fields[1].split(',').filter(|option| !option.is_empty() && !is_known(option));
+                out.extend(unknown.map(|option| format!("mount.ckptfs knows no option {option}")));
+            }
+        }
+    }
+
     /// Everything that a document of Markdown names and that is not there.
     pub fn faults(&self, document: &Document) -> Vec<String> {
         let mut out = Vec::new();
@@ -289,10 +324,14 @@ impl World {
             let joined = block.text.replace("\\\n", " ");
             let lines = joined.lines().filter(|l| block.is_shell() || l.starts_with("ckptfs "));
             lines.for_each(|line| self.line(line, &mut out));
+            for line in joined.lines() {
+                self.scripts(line.split(" #").next().unwrap_or_default(), &mut out);
+            }
         }
         document.spans().iter().for_each(|span| self.span(span, &mut out));
         self.paths(&document.text, &mut out);
         self.links(document, &mut out);
+        self.fstab(&document.text, &mut out);
         self.names(&document.text, &mut out);
         out
     }
@@ -321,6 +360,7 @@ impl World {
             }
         }
         self.paths(text, &mut out);
+        self.fstab(text, &mut out);
         self.names(text, &mut out);
         out
     }
