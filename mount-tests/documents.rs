@@ -295,7 +295,15 @@ fn messages(source: &str) -> Vec<String> {
         let message = message.trim_start();
         (!kind.contains('"')).then(|| literal(message.strip_prefix("format!(").unwrap_or(message)))?
     });
-    typed.chain(made).collect()
+    // What is named before it is made an error of, or given to one as its reason.
+    let named = ["why", "message"]
+        .into_iter()
+        .flat_map(|name| source.split(&format!("let {name} =")).skip(1).collect::<Vec<_>>());
+    let named = named.filter_map(|rest| {
+        let rest = rest.trim_start();
+        literal(rest.strip_prefix("format!(").unwrap_or(rest))
+    });
+    typed.chain(made).chain(named).collect()
 }
 
 /// Messages of the sources that a text does not explain.
@@ -317,7 +325,7 @@ fn unexplained(explained: &str, sources: &[(String, String)]) -> Vec<String> {
 fn every_message_of_an_error_has_its_remedy() {
     let sources: Vec<(String, String)> = walk(&root().join("src"))
         .into_iter()
-        .map(|p| (p.display().to_string(), fs::read_to_string(p).unwrap()))
+        .map(|p| (p.strip_prefix(root()).unwrap().display().to_string(), fs::read_to_string(&p).unwrap()))
         // The demo's are about itself, and it is over in a minute.
         .filter(|(name, _)| name.ends_with(".rs") && !name.contains("tests") && !name.contains("cli/demo"))
         .collect();
@@ -326,9 +334,14 @@ fn every_message_of_an_error_has_its_remedy() {
     let missing = unexplained(&document("docs/ERRORS.md").text, &sources);
     assert!(missing.is_empty(), "docs/ERRORS.md does not explain\n{}", missing.join("\n"));
     // And the check can fail.
-    let planted = "#[error(\n\"{a} was never \\\n  heard of: {b}\"\n)]\nE,\nError::new(Kind::Other, format!(\"nor was {this}\"));";
-    assert_eq!(unexplained("nor was it", &[(String::new(), planted.to_owned())]), [": {a} was never heard of: {b}"]);
-    assert_eq!(unexplained("`A was never heard of: B`, nor was", &[(String::new(), planted.to_owned())]), [""; 0]);
+    let planted = [
+        "#[error(\n    \"{a} was never \\\n     heard of: {b}\"\n)]\nE,",
+        "Error::new(Kind::Other, format!(\"nor was {this}\"));",
+        "let why =\n    format!(\"and {a} thirdly\");",
+    ];
+    let planted = [(String::new(), planted.join("\n"))];
+    assert_eq!(unexplained("nor was it", &planted), [": {a} was never heard of: {b}", ": and {a} thirdly"]);
+    assert_eq!(unexplained("`A was never heard of: B`, nor was, thirdly", &planted), [""; 0]);
 }
 
 /// The one block of a language in a document.
