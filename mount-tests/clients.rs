@@ -57,7 +57,7 @@ fn what_ldb_wrote_is_read_through_the_mount_by_ldb_sst_dump_and_cp() {
 }
 
 /// A Python that has rocksdict.
-fn python() -> String {
+pub fn python() -> String {
     let python = std::env::var("CKPTFS_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let has = Command::new(&python).args(["-c", "import rocksdict"]).output();
     assert!(

@@ -14,6 +14,7 @@ mod clone;
 mod dedup;
 #[cfg(feature = "rocksdb")]
 mod demo;
+mod documents;
 mod flink;
 mod flips;
 mod formats;

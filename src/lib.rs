@@ -24,3 +24,8 @@ pub mod status;
 pub mod store;
 pub mod types;
 pub mod view;
+
+/// The programs of `docs/EMBEDDING.md`: `cargo test --doc` compiles and runs them as they stand there.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/EMBEDDING.md")]
+pub struct Embedding;
