@@ -26,14 +26,18 @@ const quiet = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', 
   for (const [name, path] of views) {
     // The first look finds what later ones remember.
     await page.goto(url + path);
-    await page.goto(url + path);
-    const took = await page.evaluate(() => performance.getEntriesByType('navigation')[0].duration);
+    const times = [];
+    for (let i = 0; i < 9; i++) {
+      await page.goto(url + path);
+      times.push(await page.evaluate(() => performance.getEntriesByType('navigation')[0].duration));
+    }
+    const took = times.sort((a, b) => a - b)[4];
     await page.evaluate(axe.source);
     const found = await page.evaluate(() => axe.run());
     assert.deepStrictEqual(found.violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`), [], name);
     assert(found.passes.length > 10, `${name}: axe looked at nothing`);
     await page.screenshot({ path: `${shots}/page-${name}.png` });
-    console.log(`${name}: loaded in ${took.toFixed(0)} ms, ${found.passes.length} rules of axe hold`);
+    console.log(`${name}: loaded in ${took.toFixed(0)} ms [${times[0].toFixed(0)}..${times[8].toFixed(0)}], ${found.passes.length} rules of axe hold`);
     assert(took < LIMIT_MS, `${name} took ${took} ms`);
   }
   await page.goto(`${url}/job/orders`);
@@ -52,8 +56,8 @@ const quiet = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', 
   // By links alone, without a script.
   const plain = await (await browser.newContext({ javaScriptEnabled: false })).newPage();
   await plain.goto(url);
-  await plain.click('text=orders');
-  await plain.click('text=chk-150');
+  await plain.click('main a:text-is("orders")');
+  await plain.click('main a:text-is("chk-150")');
   assert((await plain.textContent('h1')).includes('orders/chk-150'));
   assert.deepStrictEqual(foreign, [], 'something came from elsewhere');
   assert.deepStrictEqual(wrong, [], 'the browser complains');

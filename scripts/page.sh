@@ -4,7 +4,10 @@
 # usage: scripts/page.sh [DIR]   (default: the target directory)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-need "${build_needs[@]}" rocksdb-tools chromium nodejs npm
+node=()
+# Others than Debian's bring both in one package.
+command -v npm >/dev/null || node=(nodejs npm)
+need "${build_needs[@]}" rocksdb-tools chromium "${node[@]}"
 shots=${1:-$target/page-shots}
 mkdir -p "$shots"
 shots=$(cd "$shots" && pwd)

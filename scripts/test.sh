@@ -33,6 +33,13 @@ if said=$(scripts/demo.sh --text 4 --corrupt-one-count 2>&1) || ! grep -q "^coun
   exit 1
 fi
 
+# What the README tells a newcomer, in a system that has nothing of ours but the package.
+if [ "$(id -u)" -eq 0 ]; then
+  scripts/newcomer.sh
+else
+  echo "scripts/newcomer.sh was not run: it makes a system of its own, and needs root" >&2
+fi
+
 cargo test --release --locked --doc
 scripts/with-s3.sh cargo test --release --locked --lib --bins
 # Every state of the protocol's machines, and the faults that must be found in them.

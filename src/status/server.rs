@@ -199,7 +199,7 @@ fn respond(answer: Answer, head: bool) -> Response<Full<Bytes>> {
         // Nothing of a page comes from elsewhere, and nothing of it runs.
         (
             header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+            "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),

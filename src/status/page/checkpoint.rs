@@ -112,7 +112,7 @@ fn files(checkpoint: &Checkpoint, manifests: &[std::sync::Arc<TaskManifest>], sh
                 tbody {
                     @for (entry, file) in all {
                         tr {
-                            th scope="row" { (plain(&format!("{}/{}/{}", entry.operator, entry.subtask, file.path))) }
+                            th.path scope="row" { (plain(&format!("{}/{}/{}", entry.operator, entry.subtask, file.path))) }
                             td.n { (size(file.size)) }
                             td { @if let Some(sst) = &file.sst { (plain(&sst.column_family)) } }
                             td.n { @if let Some(sst) = &file.sst { (sst.level) } }

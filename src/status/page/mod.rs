@@ -51,6 +51,10 @@ pub(super) fn answer(status: &Status, path: &str) -> Answer {
             let (kind, body) = ("text/css; charset=utf-8", include_str!("style.css").to_owned());
             return Answer { status: StatusCode::OK, kind, body };
         }
+        ["icon.svg"] => {
+            let (kind, body) = ("image/svg+xml", include_str!("icon.svg").to_owned());
+            return Answer { status: StatusCode::OK, kind, body };
+        }
         [""] => Ok(jobs::page(status)),
         ["store"] => store::page(status),
         ["mount"] => mount::page(status),
@@ -96,6 +100,7 @@ fn whole(status: &Status, page: &Page) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (plain(&page.title)) " – ckptfs" }
+                link rel="icon" href="/icon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/style.css";
             }
             body {
