@@ -297,3 +297,34 @@ pub(super) fn bases_of(session: &Session, intent: &Intent) -> Result<Vec<Base>> 
     }
     Ok(bases)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::SessionOptions;
+
+    #[test]
+    fn what_is_gone_of_an_attempt_that_somebody_gave_up_is_told_as_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Some(format!("file://{}", dir.path().join("store").display()));
+        let cache = Some(dir.path().join("cache"));
+        let session = Session::open(&SessionOptions { store, cache, create: true, ..Default::default() }).unwrap();
+        let job = Name::parse("app").unwrap();
+        let expected = || vec![ExpectedOperator { operator: Name::encode("db"), parallelism: 1 }];
+        let begin = || open(&session, &job, None, expected(), CheckpointKind::Checkpoint, true).unwrap().number;
+        let number = begin();
+        let told = |number, kind, words: &str| given_up(&session, &job, number, Error::new(kind, words)).to_string();
+        let gone = "a blob does not exist";
+        assert_eq!(told(number, Kind::NotFound, gone), gone, "nobody gave it up");
+        abort(&session, &job, number, "the host was lost").unwrap();
+        for kind in [Kind::NotFound, Kind::Damage] {
+            let said = told(number, kind, gone);
+            assert!(said.contains("the host was lost") && !said.contains(gone), "{said}");
+        }
+        assert_eq!(told(number, Kind::Unavailable, gone), gone, "the store's silence has another reason");
+        let own = "the host was lost: its disk is gone";
+        assert_eq!(told(number, Kind::Damage, own), own, "our own word, whose answer did not come, says nothing");
+        let forgotten = CheckpointNumber::new(number.get() + 7).unwrap();
+        assert!(told(forgotten, Kind::NotFound, gone).contains("is forgotten"));
+    }
+}
