@@ -45,7 +45,7 @@ fi
 {
   echo "set -euo pipefail; cd /root"
   echo 'for n in $(seq 1000); do echo "key$n ==> value$n"; done | ldb --db=mydb --create_if_missing load'
-  awk '{ gsub(/\\/, "\\\\"); line = $0; gsub(/'\''/, "'\''\\'\'''\''", line); print "printf \"%s\\n\" '\''\$ " line "'\''"; print $0 }' "$room/lines"
+  awk '{ gsub(/\\/, "\\\\"); line = $0; gsub(/'\''/, "'\''\\'\'''\''", line); print "printf \"%s\\n\" '\''$ " line "'\''"; print $0 }' "$room/lines"
   echo 'test "$(ldb --db=restored scan | wc -l)" = 1000'
   echo 'test "$(ldb --db=mydb scan | md5sum)" = "$(ldb --db=restored scan | md5sum)"'
 } >"$room/system/root/path.sh"

@@ -18,5 +18,5 @@ mkdir -p "$made/man"
 "$target/release/ckptfs" completions bash >"$made/ckptfs.bash"
 "$target/release/ckptfs" completions zsh >"$made/_ckptfs"
 "$target/release/ckptfs" completions fish >"$made/ckptfs.fish"
-"$tools/bin/cargo-deb" deb --quiet --no-build --locked --output "$made/"
+"$tools/bin/cargo-deb" deb --quiet --no-build --locked --output "$made/" >/dev/null
 ls "$made"/*.deb
