@@ -254,6 +254,10 @@ pub const RESUME_LEN: u64 = 1 << 30;
 /// Bytes of an import's subtasks that are prepared at once, in memory.
 pub const IMPORT_MEMORY: u64 = 256 << 20;
 
+/// Bytes for bundles that the subtasks which are copied at once hold in memory, unless a single one has more: as large as one bundle, which
+/// is held in any case.
+pub const COPY_MEMORY: u64 = BUNDLE_LEN;
+
 /// Largest stream of Flink's whose parts are shown as files: it is in memory while they are hashed.
 pub const FLINK_SHOWN_STREAM: u64 = 256 << 20;
 

@@ -22,7 +22,7 @@ pub struct SessionOptions {
     pub cache: Option<PathBuf>,
     /// The directory that is snapshotted or restored: the default cache lies on its device, so that files can be linked.
     pub near: Option<PathBuf>,
-    /// Create the store where there is none. Only `snapshot`, `open` and `import` do.
+    /// Create the store where there is none. Only `snapshot`, `open`, `import` and `copy` do.
     pub create: bool,
     /// Use a `file://` store on a network file system all the same.
     pub allow_unsafe_file_system: bool,
@@ -110,6 +110,29 @@ impl Session {
         Self::of(store, found, &path)
     }
 
+    /// Opens another store over the same cache: what the cache has, it has by digest, for whichever store.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn beside(&self, options: &SessionOptions) -> Result<Self> {
+        let store = unidentified_store(options)?;
+        self.beside_store(store, options.create)
+    }
+
+    /// The same with a store that is open: for programs that bring their own backend.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn beside_store(&self, store: Store, create: bool) -> Result<Self> {
+        let found = found(&store, create)?;
+        let cache = self.cache.clone();
+        let (identity, cache, created) = match found {
+            Some(identity) => (identity, cache, false),
+            None => create_both(&store, || Ok(cache))?,
+        };
+        Ok(Self::with(store, identity, cache, created))
+    }
+
     /// Opens a cache beside a store that is open: for programs that bring their own backend.
     ///
     /// # Errors
@@ -122,9 +145,19 @@ impl Session {
     fn of(store: Store, found: Option<StoreIdentity>, cache: &Path) -> Result<Self> {
         let (identity, cache, created) = match found {
             Some(identity) => (identity, Cache::open(cache, CacheOptions { create: true })?, false),
-            None => create_both(&store, cache)?,
+            None => {
+                match Cache::open(cache, CacheOptions { create: false }) {
+                    Err(e) if e.kind() != Kind::NotFound => return Err(e.into()),
+                    _ => {}
+                }
+                create_both(&store, || Ok(Cache::open(cache, CacheOptions { create: true })?))?
+            }
         };
-        let session = Self {
+        Ok(Self::with(store, identity, cache, created))
+    }
+
+    fn with(store: Store, identity: StoreIdentity, cache: Cache, created: bool) -> Self {
+        Self {
             catalog: Catalog::new(store.clone()),
             store,
             store_id: identity.id,
@@ -132,8 +165,7 @@ impl Session {
             cache,
             created,
             work: Arc::default(),
-        };
-        Ok(session)
+        }
     }
 
     /// Checks that this version may write: enough for records whose names are theirs alone, such as pins, which no race decides.
@@ -155,6 +187,18 @@ impl Session {
             self.cache.set_probed(self.store_id)?;
         }
         Ok(())
+    }
+
+    /// Takes the lock of who copies checkpoints of a job into this store.
+    ///
+    /// # Errors
+    /// When another process holds it.
+    pub fn copy_lock(&self, job: &Name) -> Result<crate::local::lock::FileLock> {
+        self.cache.copy_lock(job, self.store_id)?.ok_or_else(|| {
+            let (url, cache) = (self.store.url(), self.cache.path().display());
+            let why = format!("another process copies checkpoints of job {job} to {url} with the cache {cache}: wait for it");
+            Error::new(Kind::Conflict, why)
+        })
     }
 
     /// Takes the writer's lock for a job.
@@ -237,17 +281,13 @@ fn found(store: &Store, create: bool) -> Result<Option<StoreIdentity>> {
 
 /// Creates a store, and its first cache where that is missing. Whatever may refuse is asked first, so that a refusal leaves neither behind:
 /// a cache that cannot be used, a place that holds other things, a store that lets two creators win.
-fn create_both(store: &Store, path: &Path) -> Result<(StoreIdentity, Cache, bool)> {
-    match Cache::open(path, CacheOptions { create: false }) {
-        Err(e) if e.kind() != Kind::NotFound => return Err(e.into()),
-        _ => {}
-    }
+fn create_both(store: &Store, cache: impl FnOnce() -> Result<Cache>) -> Result<(StoreIdentity, Cache, bool)> {
     if store.looks_foreign()? {
         return Err(LifecycleError::NotOurs { url: store.url().to_owned() }.into());
     }
     store.create_root()?;
     store.probe()?;
-    let cache = Cache::open(path, CacheOptions { create: true })?;
+    let cache = cache()?;
     let fresh = Uid::random().map_err(|e| Error::with_source(Kind::Other, "no randomness", e))?;
     let identity = lifecycle::identity::create(store, fresh)?;
     cache.set_probed(identity.id)?;

@@ -4,6 +4,7 @@ mod abort;
 mod ack;
 mod check;
 mod complete;
+mod copy;
 #[cfg(feature = "rocksdb")]
 mod demo;
 mod diff;
@@ -77,6 +78,8 @@ enum Verb {
     Snapshot(snapshot::Args),
     /// Take checkpoints of another program in
     Import(import::Args),
+    /// Copy checkpoints into another store: another region, a backup
+    Copy(copy::Args),
     /// Begin a checkpoint that several processes or hosts will acknowledge
     Open(open::Args),
     /// Store a directory as one subtask's part of an open checkpoint
@@ -174,6 +177,11 @@ pub(crate) fn parse(
     {
         return Err(Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, why));
     }
+    if let Verb::Copy(copy) = &args.verb
+        && let Err(why) = copy.check()
+    {
+        return Err(Args::command().error(clap::error::ErrorKind::ArgumentConflict, why));
+    }
     if let Verb::Restore(restore) = &args.verb
         && let Err(why) = restore.check()
     {
@@ -213,6 +221,7 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Umount(args) => umount::run(context, &args),
         Verb::Snapshot(args) => snapshot::run(context, &args),
         Verb::Import(args) => import::run(context, &args),
+        Verb::Copy(args) => copy::run(context, &args),
         Verb::Open(args) => open::run(context, &args),
         Verb::Ack(args) => ack::run(context, &args),
         Verb::Complete(args) => complete::run(context, &args),

@@ -1,11 +1,12 @@
-//! Random identities, and the names of blobs that are made of them.
+//! Identities, nearly all of them random, and the names of blobs that are made of them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::digest::{Digest, from_hex, to_hex};
+use super::digest::{Digest, Hasher, from_hex, to_hex};
+use super::{CheckpointNumber, Name};
 
 /// 128 random bits, as 32 lower-case hex digits: a checkpoint's uid, a store's, cache's or writer's id, a nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +29,20 @@ impl Uid {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(bytes))
+    }
+
+    /// The uid that a checkpoint's copy has in a store: not random, so that an interrupted copy is found again, and one that is there is
+    /// known. It is used for one number alone, since it is made of it.
+    #[must_use]
+    pub fn of_copy(store: Self, job: &Name, number: CheckpointNumber, original: Self) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.update(b"ckptfs uid of a copy 1\0").update(&store.0).update(&number.get().to_le_bytes());
+        let digest = hasher.update(&original.0).update(job.as_str().as_bytes()).finish();
+        let mut bytes = [0; 16];
+        for (to, from) in bytes.iter_mut().zip(digest.as_bytes()) {
+            *to = *from;
+        }
+        Self(bytes)
     }
 
     /// A uid from its bytes.
