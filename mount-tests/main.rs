@@ -11,6 +11,7 @@ mod bad_source;
 mod bad_store;
 mod clients;
 mod clone;
+mod copy;
 mod dedup;
 #[cfg(feature = "rocksdb")]
 mod demo;

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::local::dir::Dir;
 use crate::local::process;
 use crate::metrics::Work;
-use crate::store::{Store, StoreOptions};
+use crate::store::{Environment, Store, StoreOptions};
 use crate::types::{KeyRing, Name, Uid};
 
 /// What to open.
@@ -28,6 +28,8 @@ pub struct SessionOptions {
     pub allow_unsafe_file_system: bool,
     /// A file with the keys that sign records. Nothing: records are written unsigned, and signatures are passed over.
     pub key_file: Option<PathBuf>,
+    /// Where a bucket's settings and credentials come from.
+    pub environment: Environment,
 }
 
 /// An open store with its cache.
@@ -196,7 +198,8 @@ impl Session {
     pub fn copy_lock(&self, job: &Name) -> Result<crate::local::lock::FileLock> {
         self.cache.copy_lock(job, self.store_id)?.ok_or_else(|| {
             let (url, cache) = (self.store.url(), self.cache.path().display());
-            let why = format!("another process copies checkpoints of job {job} to {url} with the cache {cache}: wait for it");
+            let why =
+                format!("another process copies checkpoints of job {job} to {url} with the cache {cache}: wait for it");
             Error::new(Kind::Conflict, why)
         })
     }
@@ -240,6 +243,7 @@ pub fn unidentified_store(options: &SessionOptions) -> Result<Store> {
     let store_options = StoreOptions {
         allow_unsafe_file_system: options.allow_unsafe_file_system,
         keys: options.key_file.as_deref().map(key_ring).transpose()?,
+        environment: options.environment,
         ..StoreOptions::default()
     };
     Ok(Store::open(&url, store_options)?)

@@ -8,6 +8,7 @@ use ckptfs::engine::copy::{Copied, copy};
 use ckptfs::error::{Error, Kind, Result};
 use ckptfs::lifecycle::Checkpoint;
 use ckptfs::restore::Selection;
+use ckptfs::store::Environment;
 use ckptfs::types::Name;
 use serde_json::{Value, json};
 
@@ -83,9 +84,12 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         store: Some(args.to.clone()),
         key_file: args.to_key_file.clone(),
         create: true,
+        environment: Environment::prefixed("CKPTFS_TO_"),
         ..context.options()
     };
     let to = from.beside(&options).map_err(|e| e.context("--to"))?;
+    // Before anything is read for it.
+    to.may_write().map_err(|e| e.context("--to (its key file is --to-key-file or CKPTFS_TO_KEY_FILE)"))?;
     if to.created {
         words::tell(context.quiet, &format!("created the store {}", to.store.url()));
     }

@@ -37,6 +37,7 @@ use std::path::PathBuf;
 
 use ckptfs::engine::SessionOptions;
 use ckptfs::error::Result;
+use ckptfs::store::Environment;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 /// Checkpoints of stateful stream processors: cheap to take, safe to keep, open at once.
@@ -163,6 +164,7 @@ impl Context {
             create: false,
             allow_unsafe_file_system: self.allow_unsafe_file_system,
             key_file: self.key_file.clone(),
+            environment: Environment::default(),
         }
     }
 }

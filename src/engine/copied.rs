@@ -46,6 +46,13 @@ impl CopiedFile<'_> {
     /// # Errors
     /// When they cannot be had, or are not those of the digest: the error says which file.
     pub fn bytes(&self) -> Result<Verified> {
+        self.read_and_check().map_err(|e| {
+            let path = self.entry.path.as_str();
+            if e.message().contains(path) { e } else { e.context(path) }
+        })
+    }
+
+    fn read_and_check(&self) -> Result<Verified> {
         let Self { session, manifest, entry } = *self;
         let cache = &session.cache;
         if let Some(local) = cache.open_complete(&entry.digest, entry.size)? {
@@ -64,7 +71,8 @@ impl CopiedFile<'_> {
         cache.tidy();
         self.check(fetched)?.ok_or_else(|| {
             let (path, cache) = (&entry.path, cache.path().display());
-            let why = format!("{path}: what was read back from the cache {cache} is not what was written: its disk is bad");
+            let why =
+                format!("{path}: what was read back from the cache {cache} is not what was written: its disk is bad");
             Error::new(Kind::Damage, why)
         })
     }
@@ -216,7 +224,10 @@ mod tests {
             path: FilePath::parse(path).unwrap(),
             size: extents.iter().map(|e| e.2).sum(),
             digest: Digest::of(path.as_bytes()),
-            extents: extents.iter().map(|(blob, offset, length)| Extent { blob: *blob, offset: *offset, length: *length }).collect(),
+            extents: extents
+                .iter()
+                .map(|(blob, offset, length)| Extent { blob: *blob, offset: *offset, length: *length })
+                .collect(),
             tree: None,
             tail: None,
             sst: None,

@@ -4,6 +4,43 @@ use std::time::Duration;
 
 use crate::types::KeyRing;
 
+/// Where a bucket's settings and credentials come from: the process's environment, where variables with a prefix may stand for those
+/// of another bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Environment {
+    prefix: Option<&'static str>,
+}
+
+impl Environment {
+    /// Where the process has variables with this prefix for a cloud (`CKPTFS_TO_AWS_REGION`), those alone, without the prefix; else the
+    /// process's own. They are not mixed: a key of one bucket and a session token of another would be refused by both.
+    #[must_use]
+    pub const fn prefixed(prefix: &'static str) -> Self {
+        Self { prefix: Some(prefix) }
+    }
+
+    /// Variables of a cloud (`AWS_`) that have the prefix, without it.
+    pub(super) fn own(self, cloud: &str) -> Vec<(String, String)> {
+        let Some(prefix) = self.prefix else { return Vec::new() };
+        let own = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.to_str()?.strip_prefix(prefix)?.to_owned();
+            name.starts_with(cloud).then_some((name, value.into_string().ok()?))
+        });
+        own.collect()
+    }
+
+    /// A variable of a cloud, unless it is empty.
+    pub(super) fn get(self, cloud: &str, name: &str) -> Option<String> {
+        let own = self.own(cloud);
+        let value = if own.is_empty() {
+            std::env::var(name).ok()
+        } else {
+            own.into_iter().find_map(|(own, value)| (own == name).then_some(value))
+        };
+        value.filter(|value| !value.is_empty())
+    }
+}
+
 /// How a store is used. `Default` fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
@@ -21,6 +58,8 @@ pub struct StoreOptions {
     pub allow_unsafe_file_system: bool,
     /// Signs every record that is written, and refuses those that are not signed by one of these.
     pub keys: Option<KeyRing>,
+    /// Where a bucket's settings and credentials come from.
+    pub environment: Environment,
 }
 
 impl Default for StoreOptions {
@@ -33,6 +72,7 @@ impl Default for StoreOptions {
             part: 8 << 20,
             allow_unsafe_file_system: false,
             keys: None,
+            environment: Environment::default(),
         }
     }
 }

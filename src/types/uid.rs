@@ -143,6 +143,23 @@ impl<'de> Deserialize<'de> for BlobName {
 mod tests {
     use super::*;
 
+    /// Copies that were begun by an older version must be found by a newer one.
+    #[test]
+    fn the_uid_of_a_copy_is_made_of_all_that_it_stands_for_and_never_changes() {
+        let (store, of) = (Uid::from_bytes([0xa0; 16]), Uid::from_bytes([0x42; 16]));
+        let (job, other) = (Name::encode("my job"), Name::encode("my"));
+        let n = |n| CheckpointNumber::new(n).unwrap();
+        let uid = Uid::of_copy(store, &job, n(42), of);
+        assert_eq!(uid.to_string(), "0a6dbdb1a9e51992dbce23efc31cb240");
+        let others = [
+            Uid::of_copy(of, &job, n(42), of),
+            Uid::of_copy(store, &other, n(42), of),
+            Uid::of_copy(store, &job, n(43), of),
+            Uid::of_copy(store, &job, n(42), store),
+        ];
+        assert!(others.iter().all(|other| *other != uid));
+    }
+
     #[test]
     fn blob_names_round_trip_and_have_one_spelling() {
         let name = BlobName { digest: Digest::of(b"x"), uid: Uid::random().unwrap() };

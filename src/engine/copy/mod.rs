@@ -7,6 +7,8 @@
 //! - Both stores are used over one cache, which has files by digest. What is sent is not kept a second time.
 
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +18,7 @@ use super::SnapshotReport;
 use super::budget::Budget;
 use super::numbered::{self, Begun, Numbered};
 use super::origin::Origin;
+use super::pack::Sparse;
 use super::phased::Phased;
 use super::snapshot;
 use crate::cache::Session;
@@ -51,7 +54,10 @@ pub fn copy(
 ) -> Result<Copied> {
     if from.store_id == to.store_id && *job == checkpoint.job {
         let url = to.store.url();
-        let why = format!("{url} is the store that {job}/{} is in: name another one, or another job with --as", checkpoint.number);
+        let why = format!(
+            "{url} is the store that {job}/{} is in: name another one, or another job with --as",
+            checkpoint.number
+        );
         return Err(Error::new(Kind::Invalid, why));
     }
     let phased = Phased::new(&to.work, progress);
@@ -78,7 +84,10 @@ fn copy_in_phases(
         return match there.expired {
             _ if there.uid != uid && !original => Err(Error::new(
                 Kind::Conflict,
-                format!("{job}/{number} is another checkpoint in {}, and no number is used twice: copy it --as another job", to.store.url()),
+                format!(
+                    "{job}/{number} is another checkpoint in {}, and no number is used twice: copy it --as another job",
+                    to.store.url()
+                ),
             )),
             true => Ok(Copied::Over),
             false => Ok(Copied::Before),
@@ -108,6 +117,11 @@ fn copy_in_phases(
         bases: &bases,
         resumed,
         acked,
+        sparse: if checkpoint.manifest.subtasks.iter().any(|s| s.operator.is_flink()) {
+            Sparse::Keep
+        } else {
+            Sparse::Repack
+        },
         elsewhere: OnceLock::new(),
         memory: Budget::new(limits::UPLOAD_MEMORY),
         lanes: Budget::new(limits::PARALLEL_REQUESTS as u64),
@@ -154,7 +168,8 @@ fn origin((from, to): (&Session, &Session), checkpoint: &Checkpoint, there: &Job
 
 /// Who has acknowledged.
 fn acked(to: &Session, job: &Name, intent: &Intent) -> Result<BTreeSet<(Name, u32)>> {
-    let number = intent.place.number.try_into().map_err(|_| Error::new(Kind::Other, "internal: an intent without a number"))?;
+    let number =
+        intent.place.number.try_into().map_err(|_| Error::new(Kind::Other, "internal: an intent without a number"))?;
     let listed = to.store.list(&Prefix::checkpoint(RecordKind::Task, job, number))?;
     let subtask = |parts: &KeyParts| match parts {
         KeyParts::Task(_, _, operator, subtask) => Some((operator.clone(), *subtask)),
@@ -172,6 +187,8 @@ struct Copying<'a> {
     /// An attempt before may have sent files and acknowledged subtasks.
     resumed: bool,
     acked: BTreeSet<(Name, u32)>,
+    /// As whoever stored the original did.
+    sparse: Sparse,
     /// Large files of all subtasks of the bases: which subtask of which base has one.
     elsewhere: OnceLock<HashMap<(Digest, u64), (usize, usize)>>,
     /// Large files that are in memory.

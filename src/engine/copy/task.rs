@@ -9,7 +9,7 @@ use crate::engine::base::{BaseFile, BaseIndex};
 use crate::engine::cancel::Cancel;
 use crate::engine::copied::{CopiedFile, Part, Verified, parts};
 use crate::engine::input::Input;
-use crate::engine::pack::{self, Content, Sparse};
+use crate::engine::pack::{self, Content};
 use crate::engine::transfer::{Rest, SentBlob, Transfer};
 use crate::engine::upload::{self, Finished};
 use crate::error::{Error, Kind, Result};
@@ -89,7 +89,7 @@ pub(super) fn store(
     });
     let reused_bytes = reused.sum();
     let inputs: Vec<Input<'_>> = files.iter().map(|file| Input::Copied(*file)).collect();
-    let packed = pack::pack(to, &inputs, &base, contents, Sparse::Repack).map_err(whose)?;
+    let packed = pack::pack(to, &inputs, &base, contents, copying.sparse).map_err(whose)?;
     let bytes = packed.bundle.clone();
     let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
     let counts = transfer.finish()?;
@@ -272,7 +272,9 @@ impl Copying<'_> {
             .record;
         let files = |m: &TaskManifest| m.files.iter().map(|f| (f.path.clone(), f.size, f.digest)).collect::<Vec<_>>();
         if stored.place != place || files(&stored) != files(task) {
-            let why = format!("{key} is the ack of another checkpoint: end it with `ckptfs abort`, and copy --as another job");
+            let why = format!(
+                "{key} is the ack of another checkpoint: end it with `ckptfs abort`, and copy --as another job"
+            );
             return Err(Error::new(Kind::Conflict, why));
         }
         self.progress.advance(stored.logical_bytes);
