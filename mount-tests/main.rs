@@ -31,6 +31,7 @@ mod mount_life;
 mod mount_readonly;
 mod operating;
 mod pins;
+mod plan;
 #[cfg(feature = "rocksdb")]
 mod rescale;
 mod rules;

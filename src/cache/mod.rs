@@ -67,6 +67,12 @@ pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
 pub use stage::{Receiver, TakenIn};
 
+/// Requests that fetching a blob of this length whole takes.
+#[must_use]
+pub fn requests_to_fetch(length: u64) -> u64 {
+    range::requests(length)
+}
+
 /// How a cache is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
