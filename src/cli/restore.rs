@@ -162,7 +162,11 @@ fn plan_words(checkpoint: &Checkpoint, plan: &RestorePlan, directory: Option<&Pa
     words::line(&format!("{} are in the cache", amount(plan.cached)))?;
     let mut rows = vec![["WAY", ">REQUESTS", ">FETCHED", ">WRITTEN", ">ABOUT"].map(str::to_owned).to_vec()];
     for (name, way) in [("clone, or open in place", &plan.open), ("whole copy", &plan.copy)] {
-        let time = way.seconds.map_or_else(|| "-".to_owned(), |s| format!("{s:.1} s"));
+        let time = match way.seconds {
+            None => "-".to_owned(),
+            Some(s) if s < 0.1 => "under 0.1 s".to_owned(),
+            Some(s) => format!("{s:.1} s"),
+        };
         let cells = [way.requests.to_string(), words::size(way.fetched), words::size(way.written), time];
         rows.push([vec![name.to_owned()], cells.to_vec()].concat());
     }

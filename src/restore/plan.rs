@@ -17,7 +17,7 @@ use crate::lifecycle::{Checkpoint, driver};
 use crate::limits;
 use crate::local::process;
 use crate::store::Store;
-use crate::types::{BlobName, Digest, Key};
+use crate::types::{BlobName, Digest, Extent, Key};
 
 /// What one way of restoring fetches and writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Way {
 pub struct RestorePlan {
     /// All files.
     pub whole: Amount,
-    /// Those that the cache has.
+    /// Those that the cache has, in bundles or not.
     pub cached: Amount,
     /// A clone, or opening in place: until RocksDB has opened it.
     pub open: Way,
@@ -185,11 +185,12 @@ impl Planner<'_> {
     fn file(&mut self, manifest: &TaskManifest, file: &FileEntry) -> Result<()> {
         self.plan.whole.add(file.size);
         let (here, table) = (self.here(&file.digest, file.size)?, is_table(file));
-        if here {
-            self.plan.cached.add(file.size);
-        }
         let lies_in = |i: u32| manifest.blobs.get(i as usize);
         let bundled = file.extents.iter().all(|e| lies_in(e.blob).is_some_and(|b| b.bundle));
+        let packed = |e: &Extent| lies_in(e.blob).is_some_and(|b| !self.missing.contains_key(&b.name));
+        if here || (bundled && file.extents.iter().all(packed)) {
+            self.plan.cached.add(file.size);
+        }
         // A clone has links in the place of tables.
         self.plan.copy.written = self.plan.copy.written.saturating_add(file.size);
         if !table || (bundled && !here) {
