@@ -188,7 +188,7 @@ impl Planner<'_> {
         let lies_in = |i: u32| manifest.blobs.get(i as usize);
         let bundled = file.extents.iter().all(|e| lies_in(e.blob).is_some_and(|b| b.bundle));
         let packed = |e: &Extent| lies_in(e.blob).is_some_and(|b| !self.missing.contains_key(&b.name));
-        if here || (bundled && file.extents.iter().all(packed)) {
+        if here || (bundled && !file.extents.is_empty() && file.extents.iter().all(packed)) {
             self.plan.cached.add(file.size);
         }
         // A clone has links in the place of tables.
