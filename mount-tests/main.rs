@@ -11,6 +11,7 @@ mod bad_source;
 mod bad_store;
 mod clients;
 mod clone;
+mod copy;
 mod dedup;
 #[cfg(feature = "rocksdb")]
 mod demo;
@@ -31,6 +32,7 @@ mod mount_life;
 mod mount_readonly;
 mod operating;
 mod pins;
+mod plan;
 #[cfg(feature = "rocksdb")]
 mod rescale;
 mod rules;

@@ -249,6 +249,24 @@ pub const USES: usize = 1_000_000;
 /// Bytes of bundles that a verification holds in memory at once: the largest that is built, with its trees and tails.
 pub const VERIFY_MEMORY: u64 = 2 * BUNDLE_LEN;
 
+/// Longest OPTIONS file of RocksDB's that is looked at: one of a thousand column families has some hundred kilobytes more.
+pub const ROCKS_OPTIONS: u64 = 8 << 20;
+
+/// Small reads by which a store's latency is measured: the middle one of them is no accident.
+pub const MEASURE_READS: usize = 5;
+
+/// Bytes of such a read: little enough that its bytes cost nothing.
+pub const MEASURE_SMALL: u64 = 1 << 10;
+
+/// Reads at once by which a store's rate is measured.
+pub const MEASURE_AT_ONCE: usize = 8;
+
+/// Bytes of each of those: 8 MiB in all, which take less than a second at 100 Mbit/s.
+pub const MEASURE_CHUNK: u64 = 1 << 20;
+
+/// Milliseconds after which no further measurement is begun.
+pub const MEASURE_MS: u64 = 3000;
+
 /// Blobs that a verification of a single job looks at one by one before it lists all blobs instead, by pages of a thousand.
 pub const LOOKS: usize = 1000;
 
@@ -257,6 +275,10 @@ pub const RESUME_LEN: u64 = 1 << 30;
 
 /// Bytes of an import's subtasks that are prepared at once, in memory.
 pub const IMPORT_MEMORY: u64 = 256 << 20;
+
+/// Bytes for bundles that the subtasks which are copied at once hold in memory, unless a single one has more: as large as one bundle, which
+/// is held in any case.
+pub const COPY_MEMORY: u64 = BUNDLE_LEN;
 
 /// Largest stream of Flink's whose parts are shown as files: it is in memory while they are hashed.
 pub const FLINK_SHOWN_STREAM: u64 = 256 << 20;

@@ -76,7 +76,7 @@ fn wanted<'a>(manifest: &'a TaskManifest, file: &'a FileEntry) -> Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    fn blob(&self, extent: &Extent) -> Result<&BlobEntry> {
+    pub(super) fn blob(&self, extent: &Extent) -> Result<&BlobEntry> {
         let blob = usize::try_from(extent.blob).ok().and_then(|i| self.manifest.blobs.get(i));
         let blob = blob.ok_or_else(|| self.damaged(format!("its manifest has no blob {}", extent.blob)))?;
         match extent.end() {
@@ -100,7 +100,7 @@ impl Wanted<'_> {
     }
 
     /// What the store said, told about the file.
-    fn store_failed(&self, key: &Key, cache: &Inner, e: StoreError) -> CacheError {
+    pub(super) fn store_failed(&self, key: &Key, cache: &Inner, e: StoreError) -> CacheError {
         match e {
             StoreError::NotFound { .. } => {
                 CacheError::Absent { key: key.to_string(), checkpoint: place(self.manifest) }

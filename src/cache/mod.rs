@@ -7,6 +7,7 @@
 //! <cache>/partial/             what is being written; usually without a name
 //! <cache>/partial/<64 hex>     a file that is read before all of it is here, with holes
 //! <cache>/jobs/<job>.lock      a writer's lock per job
+//! <cache>/jobs/<job>@<store id>.lock   held by who copies checkpoints of a job into another store
 //! <cache>/clones/<nonce>.json  clones that were made with it, by their pins
 //! <cache>/daemon.lock          one daemon per cache, any number of engines
 //! <cache>/probed-<store id>    this store passed its probe
@@ -42,6 +43,7 @@ pub mod session;
 mod stage;
 pub mod tree;
 mod uses;
+mod whole;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -64,6 +66,12 @@ pub use room::CacheLimits;
 pub use scrub::{Bad, Examined};
 pub use session::{Session, SessionOptions};
 pub use stage::{Receiver, TakenIn};
+
+/// Requests that fetching a blob of this length whole takes.
+#[must_use]
+pub fn requests_to_fetch(length: u64) -> u64 {
+    range::requests(length)
+}
 
 /// How a cache is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,6 +213,15 @@ impl Cache {
     /// When the disk refuses.
     pub fn job_lock(&self, job: &Name) -> Result<Option<FileLock>> {
         self.inner.lock(&self.inner.jobs, &format!("{job}.lock"))
+    }
+
+    /// Makes this process the only one that copies checkpoints of a job into a store with this cache, as long as the lock lives. It keeps
+    /// nobody from taking snapshots: no name has an `@`. `None`: another live one is.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn copy_lock(&self, job: &Name, store: Uid) -> Result<Option<FileLock>> {
+        self.inner.lock(&self.inner.jobs, &format!("{job}@{store}.lock"))
     }
 }
 

@@ -31,6 +31,11 @@ impl Drop for Extra<'_> {
     }
 }
 
+/// Requests for a run of this length.
+pub(super) fn requests(length: u64) -> u64 {
+    length.div_ceil(FETCH_CHUNK).max(1)
+}
+
 /// Gives the bytes of `range` to `sink`, in order and each once. `whole`: the blob is exactly this range, and is looked
 /// at for being longer where that costs nothing.
 pub(super) fn read(

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::local::dir::Dir;
 use crate::local::process;
 use crate::metrics::Work;
-use crate::store::{Store, StoreOptions};
+use crate::store::{Environment, Store, StoreOptions};
 use crate::types::{KeyRing, Name, Uid};
 
 /// What to open.
@@ -22,12 +22,14 @@ pub struct SessionOptions {
     pub cache: Option<PathBuf>,
     /// The directory that is snapshotted or restored: the default cache lies on its device, so that files can be linked.
     pub near: Option<PathBuf>,
-    /// Create the store where there is none. Only `snapshot`, `open` and `import` do.
+    /// Create the store where there is none. Only `snapshot`, `open`, `import` and `copy` do.
     pub create: bool,
     /// Use a `file://` store on a network file system all the same.
     pub allow_unsafe_file_system: bool,
     /// A file with the keys that sign records. Nothing: records are written unsigned, and signatures are passed over.
     pub key_file: Option<PathBuf>,
+    /// Where a bucket's settings and credentials come from.
+    pub environment: Environment,
     /// How fast a bucket is written and read.
     pub rates: Rates,
 }
@@ -121,6 +123,29 @@ impl Session {
         Self::of(store, found, &path)
     }
 
+    /// Opens another store over the same cache: what the cache has, it has by digest, for whichever store.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn beside(&self, options: &SessionOptions) -> Result<Self> {
+        let store = unidentified_store(options)?;
+        self.beside_store(store, options.create)
+    }
+
+    /// The same with a store that is open: for programs that bring their own backend.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn beside_store(&self, store: Store, create: bool) -> Result<Self> {
+        let found = found(&store, create)?;
+        let cache = self.cache.clone();
+        let (identity, cache, created) = match found {
+            Some(identity) => (identity, cache, false),
+            None => create_both(&store, || Ok(cache))?,
+        };
+        Ok(Self::with(store, identity, cache, created))
+    }
+
     /// Opens a cache beside a store that is open: for programs that bring their own backend.
     ///
     /// # Errors
@@ -133,9 +158,19 @@ impl Session {
     fn of(store: Store, found: Option<StoreIdentity>, cache: &Path) -> Result<Self> {
         let (identity, cache, created) = match found {
             Some(identity) => (identity, Cache::open(cache, CacheOptions { create: true })?, false),
-            None => create_both(&store, cache)?,
+            None => {
+                match Cache::open(cache, CacheOptions { create: false }) {
+                    Err(e) if e.kind() != Kind::NotFound => return Err(e.into()),
+                    _ => {}
+                }
+                create_both(&store, || Ok(Cache::open(cache, CacheOptions { create: true })?))?
+            }
         };
-        let session = Self {
+        Ok(Self::with(store, identity, cache, created))
+    }
+
+    fn with(store: Store, identity: StoreIdentity, cache: Cache, created: bool) -> Self {
+        Self {
             catalog: Catalog::new(store.clone()),
             store,
             store_id: identity.id,
@@ -143,8 +178,7 @@ impl Session {
             cache,
             created,
             work: Arc::default(),
-        };
-        Ok(session)
+        }
     }
 
     /// Checks that this version may write: enough for records whose names are theirs alone, such as pins, which no race decides.
@@ -166,6 +200,19 @@ impl Session {
             self.cache.set_probed(self.store_id)?;
         }
         Ok(())
+    }
+
+    /// Takes the lock of who copies checkpoints of a job into this store.
+    ///
+    /// # Errors
+    /// When another process holds it.
+    pub fn copy_lock(&self, job: &Name) -> Result<crate::local::lock::FileLock> {
+        self.cache.copy_lock(job, self.store_id)?.ok_or_else(|| {
+            let (url, cache) = (self.store.url(), self.cache.path().display());
+            let why =
+                format!("another process copies checkpoints of job {job} to {url} with the cache {cache}: wait for it");
+            Error::new(Kind::Conflict, why)
+        })
     }
 
     /// Takes the writer's lock for a job.
@@ -209,6 +256,7 @@ pub fn unidentified_store(options: &SessionOptions) -> Result<Store> {
         keys: options.key_file.as_deref().map(key_ring).transpose()?,
         upload_rate: options.rates.upload,
         fetch_rate: options.rates.fetch,
+        environment: options.environment,
         ..StoreOptions::default()
     };
     Ok(Store::open(&url, store_options)?)
@@ -250,17 +298,13 @@ fn found(store: &Store, create: bool) -> Result<Option<StoreIdentity>> {
 
 /// Creates a store, and its first cache where that is missing. Whatever may refuse is asked first, so that a refusal leaves neither behind:
 /// a cache that cannot be used, a place that holds other things, a store that lets two creators win.
-fn create_both(store: &Store, path: &Path) -> Result<(StoreIdentity, Cache, bool)> {
-    match Cache::open(path, CacheOptions { create: false }) {
-        Err(e) if e.kind() != Kind::NotFound => return Err(e.into()),
-        _ => {}
-    }
+fn create_both(store: &Store, cache: impl FnOnce() -> Result<Cache>) -> Result<(StoreIdentity, Cache, bool)> {
     if store.looks_foreign()? {
         return Err(LifecycleError::NotOurs { url: store.url().to_owned() }.into());
     }
     store.create_root()?;
     store.probe()?;
-    let cache = Cache::open(path, CacheOptions { create: true })?;
+    let cache = cache()?;
     let fresh = Uid::random().map_err(|e| Error::with_source(Kind::Other, "no randomness", e))?;
     let identity = lifecycle::identity::create(store, fresh)?;
     cache.set_probed(identity.id)?;

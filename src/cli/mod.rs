@@ -4,6 +4,7 @@ mod abort;
 mod ack;
 mod check;
 mod complete;
+mod copy;
 #[cfg(feature = "rocksdb")]
 mod demo;
 mod diff;
@@ -38,6 +39,7 @@ use std::path::PathBuf;
 use ckptfs::engine::SessionOptions;
 use ckptfs::error::Result;
 use ckptfs::local::process::ReadyPipe;
+use ckptfs::store::Environment;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 /// Checkpoints of stateful stream processors: cheap to take, safe to keep, open at once.
@@ -81,6 +83,8 @@ enum Verb {
     Snapshot(snapshot::Args),
     /// Take checkpoints of another program in
     Import(import::Args),
+    /// Copy checkpoints into another store: another region, a backup
+    Copy(copy::Args),
     /// Begin a checkpoint that several processes or hosts will acknowledge
     Open(open::Args),
     /// Store a directory as one subtask's part of an open checkpoint
@@ -167,6 +171,7 @@ impl Context {
             allow_unsafe_file_system: self.allow_unsafe_file_system,
             key_file: self.key_file.clone(),
             rates: self.rates.rates(),
+            environment: Environment::default(),
         }
     }
 }
@@ -180,6 +185,11 @@ pub(crate) fn parse(
         && let Err(why) = expire.check()
     {
         return Err(Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, why));
+    }
+    if let Verb::Copy(copy) = &args.verb
+        && let Err(why) = copy.check()
+    {
+        return Err(Args::command().error(clap::error::ErrorKind::ArgumentConflict, why));
     }
     if let Verb::Restore(restore) = &args.verb
         && let Err(why) = restore.check()
@@ -221,6 +231,7 @@ fn run(context: &Context, verb: Verb) -> Result<exit::Exit> {
         Verb::Umount(args) => umount::run(context, &args),
         Verb::Snapshot(args) => snapshot::run(context, &args),
         Verb::Import(args) => import::run(context, &args),
+        Verb::Copy(args) => copy::run(context, &args),
         Verb::Open(args) => open::run(context, &args),
         Verb::Ack(args) => ack::run(context, &args),
         Verb::Complete(args) => complete::run(context, &args),

@@ -1,6 +1,5 @@
 //! Takes another program's checkpoint in: opens a checkpoint under the same number, stores what each subtask had, and publishes it.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
@@ -9,12 +8,13 @@ use std::time::Instant;
 use super::SnapshotReport;
 use super::foreign::{self, ForeignTask, Import};
 use super::input::{ForeignContent, ForeignFile};
+use super::numbered::{self, Begun, Numbered};
 use super::phased::Phased;
 use super::snapshot;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, Intent, TaskManifest, Verdict};
-use crate::lifecycle::{self, Base, driver};
+use crate::format::{CheckpointKind, ExpectedOperator, TaskManifest, Verdict};
+use crate::lifecycle::{self, driver};
 use crate::limits;
 use crate::store::{Piece, Sources};
 use crate::types::{CheckpointNumber, Digest, Key, Name, Progress};
@@ -68,50 +68,22 @@ fn import_in_phases<'a>(
     let mut expected = request.operators.clone();
     expected.push(ExpectedOperator { operator: Name::flink(), parallelism: 1 });
     expected.sort_by(|a, b| a.operator.cmp(&b.operator));
-    let (intent, bases) = open(session, request, expected)?;
+    let number = Numbered {
+        job,
+        number: request.number,
+        kind: request.kind,
+        expected,
+        uid: None,
+        origin: None,
+        remedy: "import it as another --job",
+    };
+    let Begun { intent, bases, .. } = numbered::begin(session, &number)?;
     let import = Import { session, sources, intent: &intent, bases: &bases };
     let mut report = tasks(&import, request, prepare, last, progress)?;
     progress.phase("outcome");
     snapshot::complete(session, job, request.number)?;
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
-}
-
-/// Begins the number, or goes on with it where an attempt before did.
-fn open(session: &Session, request: &ImportRequest, expected: Vec<ExpectedOperator>) -> Result<(Intent, Vec<Base>)> {
-    let (job, number) = (&request.job, request.number);
-    let conflict = |why: &str| Error::new(Kind::Conflict, format!("{job}/{number} {why}: import it as another --job"));
-    if lifecycle::catalog::outcome(&session.store, job, number)?.is_some() {
-        return Err(conflict("is decided, and no number is used twice"));
-    }
-    let Some(begun) = lifecycle::catalog::intent(&session.store, job, number)? else {
-        let opened = snapshot::open_from(session, job, Some(number), expected, (request.kind, true), None)?;
-        if opened.number != number {
-            // Its bases died meanwhile, and with them the number.
-            snapshot::abort(session, job, opened.number, "an import needs the number that it asked for")?;
-            return Err(conflict("could not be begun"));
-        }
-        return Ok((opened.intent, opened.bases));
-    };
-    if (begun.kind, &begun.expected) != (request.kind, &expected) {
-        return Err(conflict("was begun as something else (`ckptfs abort` ends it)"));
-    }
-    session.ready_to_write()?;
-    // Whoever began it may have died before it looked: what is dead by now, or gone, is no base. What was acknowledged before was so after
-    // the look.
-    let mut bases = snapshot::bases_of(session, &begun)?;
-    bases.retain(|base| base.manifest.is_some());
-    let mut listings = HashMap::new();
-    for base in &bases {
-        if let Entry::Vacant(new) = listings.entry(base.of.job.clone()) {
-            new.insert(session.catalog.job(&base.of.job)?);
-        }
-    }
-    bases.retain(|base| {
-        let found = listings.get(&base.of.job).and_then(|listing| listing.checkpoints.get(&base.of.number));
-        found.is_some_and(|found| !found.expired && found.uid == base.of.uid)
-    });
-    Ok((begun, bases))
 }
 
 fn tasks<'a>(
@@ -126,13 +98,7 @@ fn tasks<'a>(
     let mut total: Option<SnapshotReport> = None;
     let mut add = |report: SnapshotReport| match &mut total {
         None => total = Some(report),
-        Some(sum) => {
-            sum.files += report.files;
-            sum.logical_bytes = sum.logical_bytes.saturating_add(report.logical_bytes);
-            sum.new_bytes = sum.new_bytes.saturating_add(report.new_bytes);
-            sum.reused_bytes = sum.reused_bytes.saturating_add(report.reused_bytes);
-            sum.adopted_bytes = sum.adopted_bytes.saturating_add(report.adopted_bytes);
-        }
+        Some(sum) => sum.add(&report),
     };
     progress.phase("read and store");
     let mut batch = Batch::default();

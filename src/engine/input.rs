@@ -1,14 +1,16 @@
-//! What goes into a task manifest: files of a scanned RocksDB directory, and state that is only in memory.
+//! What goes into a task manifest: files of a scanned RocksDB directory, state that is only in memory, files of other checkpoints.
 
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 
+use super::copied::CopiedFile;
 use super::plan::unreadable;
 use super::scan::{Scan, ScannedFile};
 use crate::error::{Error, Kind, Result};
-use crate::format::{FilePath, rocks};
+use crate::format::{FilePath, SstInfo, rocks};
 use crate::store::{Piece, Sources};
+use crate::types::digest::to_hex;
 
 /// State that an operator wrote: a file of the task manifest whose bytes are here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl ForeignFile {
     }
 }
 
-fn part(bytes: &Bytes, offset: u64, length: u64) -> Result<Vec<u8>> {
+pub(super) fn part(bytes: &Bytes, offset: u64, length: u64) -> Result<Vec<u8>> {
     let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let part = bytes.get(at(offset)..at(offset).saturating_add(at(length)));
     part.map(<[u8]>::to_vec).ok_or_else(|| Error::new(Kind::Other, "internal: bytes outside of a state file"))
@@ -83,6 +85,8 @@ pub enum Input<'a> {
     State(&'a StateFile),
     /// It lies elsewhere.
     Foreign(&'a Sources, &'a ForeignFile),
+    /// It is a file of a checkpoint in another store.
+    Copied(CopiedFile<'a>),
 }
 
 impl Input<'_> {
@@ -93,6 +97,7 @@ impl Input<'_> {
             Self::File(_, file) => &file.path,
             Self::State(state) => &state.path,
             Self::Foreign(_, file) => &file.path,
+            Self::Copied(file) => &file.entry.path,
         }
     }
 
@@ -103,16 +108,18 @@ impl Input<'_> {
             Self::File(_, file) => file.stat.size,
             Self::State(state) => state.bytes.len() as u64,
             Self::Foreign(_, file) => file.size(),
+            Self::Copied(file) => file.entry.size,
         }
     }
 
     /// What the RocksDB MANIFEST says of it.
     #[must_use]
-    pub fn sst(&self) -> Option<&rocks::LiveSst> {
+    pub fn sst(&self) -> Option<SstInfo> {
         match self {
-            Self::File(_, file) => file.sst.as_ref(),
+            Self::File(_, file) => file.sst.as_ref().map(sst_info),
             Self::State(_) => None,
-            Self::Foreign(_, file) => file.sst.as_ref(),
+            Self::Foreign(_, file) => file.sst.as_ref().map(sst_info),
+            Self::Copied(file) => file.entry.sst.clone(),
         }
     }
 
@@ -131,6 +138,17 @@ impl Input<'_> {
             }
             Self::State(state) => part(&state.bytes, offset, length as u64),
             Self::Foreign(sources, file) => file.read(sources, offset, length as u64),
+            Self::Copied(file) => file.bytes()?.read(offset, length as u64),
         }
+    }
+}
+
+fn sst_info(sst: &rocks::LiveSst) -> SstInfo {
+    let bounds = rocks::cut_outward(&sst.smallest, &sst.largest);
+    SstInfo {
+        column_family: sst.column_family_name.to_string(),
+        level: sst.level,
+        smallest: to_hex(&bounds.smallest),
+        largest: bounds.largest.as_deref().map(to_hex),
     }
 }

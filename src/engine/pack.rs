@@ -15,9 +15,8 @@ use crate::cache::Session;
 use crate::cache::tree;
 use crate::error::{Error, Kind, Result};
 use crate::format::bundle::BundleBuilder;
-use crate::format::{BlobEntry, FileEntry, SstInfo, Tail, TaskManifest, rocks};
+use crate::format::{BlobEntry, FileEntry, Tail, TaskManifest};
 use crate::limits;
-use crate::types::digest::to_hex;
 use crate::types::{BlobName, Digest, Extent};
 
 /// What is known of a file when the manifest is built.
@@ -287,11 +286,13 @@ impl Keeper<'_> {
 
     /// Bytes that are packed anew. What lies elsewhere may be gone there by now.
     fn again(&self, offset: u64, extent: Extent) -> Result<Vec<u8>> {
-        if let (Input::Foreign(..), Some(manifest)) = (self.file, self.base.manifest(self.at)) {
+        if let (Input::Foreign(..) | Input::Copied(_), Some(manifest)) = (self.file, self.base.manifest(self.at)) {
             match self.session.cache.read_extent(&self.session.store, manifest, &extent) {
                 Ok(bytes) => return Ok(bytes),
                 Err(e) => log::warn!("{} is read from where it came from: {e}", self.file.path()),
             }
+        }
+        if let Input::Foreign(..) = self.file {
             // What it was known by is not proof enough to stand under another's digest.
             let whole = self.file.read(0, self.file.size())?;
             if Digest::of(&whole) != self.entry()?.digest {
@@ -322,6 +323,7 @@ impl Keeper<'_> {
                     }
                     Input::State(state) => tree::hash_and_tree(&state.bytes).1,
                     foreign @ Input::Foreign(..) => tree::hash_and_tree(&foreign.read(0, foreign.size())?).1,
+                    Input::Copied(file) => file.bytes()?.tree,
                 }
             }
         };
@@ -353,22 +355,12 @@ impl Packed {
                 extents,
                 tree,
                 tail,
-                sst: file.sst().map(sst_info),
+                sst: file.sst(),
             });
         }
         manifest.blobs = table.blobs;
         manifest.logical_bytes = logical;
         Ok(())
-    }
-}
-
-fn sst_info(sst: &rocks::LiveSst) -> SstInfo {
-    let bounds = rocks::cut_outward(&sst.smallest, &sst.largest);
-    SstInfo {
-        column_family: sst.column_family_name.to_string(),
-        level: sst.level,
-        smallest: to_hex(&bounds.smallest),
-        largest: bounds.largest.as_deref().map(to_hex),
     }
 }
 

@@ -63,6 +63,17 @@ pub struct SnapshotReport {
     pub aborted: Vec<CheckpointNumber>,
 }
 
+impl SnapshotReport {
+    /// Adds what another subtask of the same checkpoint came to.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.files = self.files.saturating_add(other.files);
+        self.logical_bytes = self.logical_bytes.saturating_add(other.logical_bytes);
+        self.new_bytes = self.new_bytes.saturating_add(other.new_bytes);
+        self.reused_bytes = self.reused_bytes.saturating_add(other.reused_bytes);
+        self.adopted_bytes = self.adopted_bytes.saturating_add(other.adopted_bytes);
+    }
+}
+
 /// Opens a checkpoint: bases are chosen, the intent is created and looked behind.
 ///
 /// # Errors
@@ -88,12 +99,25 @@ pub(super) fn open_from(
     (kind, detached): (CheckpointKind, bool),
     origin: Option<Origin>,
 ) -> Result<Opened> {
+    let uids: std::io::Result<Vec<Uid>> = (0..limits::OPEN_TRIES).map(|_| Uid::random()).collect();
+    let uids = uids.map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?;
+    open_as(session, job, (number, uids), expected, (kind, detached), origin)
+}
+
+/// The same with these uids, one per try.
+pub(super) fn open_as(
+    session: &Session,
+    job: &Name,
+    (number, uids): (Option<CheckpointNumber>, Vec<Uid>),
+    expected: Vec<ExpectedOperator>,
+    (kind, detached): (CheckpointKind, bool),
+    origin: Option<Origin>,
+) -> Result<Opened> {
     session.ready_to_write()?;
     let (restored_from, pinned) = origin.map(|o| (Some(o.base), o.pin)).unwrap_or_default();
-    let uids: std::io::Result<Vec<Uid>> = (0..limits::OPEN_TRIES).map(|_| Uid::random()).collect();
     let plan = OpenPlan {
         job: job.clone(),
-        uids: uids.map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?,
+        uids,
         writer: session.cache.id(),
         epoch: None,
         number,

@@ -59,7 +59,7 @@ pub enum Rest {
 }
 
 /// A file that is a blob of its own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SentBlob {
     /// The blob.
     pub name: BlobName,
@@ -394,12 +394,26 @@ impl<'a> Transfer<'a> {
         }
         let unreadable = |e| Error::with_source(Kind::Other, format!("cannot read {digest} in the cache: {e}"), e);
         let tail = if is_sst { tail(size, opened, None).map_err(unreadable)? } else { None };
-        let (name, missing) = self.place(digest, size)?;
-        if missing {
-            self.upload(&name, size, Source::Local, Some(opened))?;
-        }
+        let name = self.send(digest, BlobSource::File(opened, size))?;
         self.progress.advance(size);
         Ok(Stored::Blob(SentBlob { name, tree, tail }))
+    }
+
+    /// Sends bytes that were hashed just now, unless they were sent before.
+    ///
+    /// # Errors
+    /// When they cannot be read or sent.
+    pub fn send(&self, digest: Digest, bytes: BlobSource<'_>) -> Result<BlobName> {
+        self.check_sent()?;
+        let size = bytes.len();
+        let (name, missing) = self.place(digest, size)?;
+        if missing {
+            match bytes {
+                BlobSource::Bytes(bytes) => self.upload(&name, size, Source::Bytes(bytes), None)?,
+                BlobSource::File(file, _) => self.upload(&name, size, Source::Local, Some(file))?,
+            }
+        }
+        Ok(name)
     }
 
     /// The name of a blob, and whether it must be uploaded: an aborted attempt of this writer may have done so already.

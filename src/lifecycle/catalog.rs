@@ -249,6 +249,15 @@ impl Catalog {
         Ok(floors)
     }
 
+    /// Whether a number lies below a floor that does not list it: it can never be used again.
+    ///
+    /// # Errors
+    /// When the floors cannot be listed or read.
+    pub fn is_gone(&self, job: &Name, number: CheckpointNumber) -> Result<bool, LifecycleError> {
+        let floors = self.numbers(RecordKind::Floor, job)?;
+        Ok(self.floors(job, &floors, Some(number))?.gone(number))
+    }
+
     fn outcome(&self, job: &Name, n: CheckpointNumber) -> Result<Option<Seen>, LifecycleError> {
         let key = Key::outcome(job, n);
         if let Some(seen) = self.seen.get(&key) {

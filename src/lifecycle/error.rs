@@ -24,7 +24,7 @@ pub enum LifecycleError {
     Unwritable(FormatError),
     /// The store is empty or something else lies there.
     #[error(
-        "{url} is not a ckptfs store: there is no ckptfs.json. Check the URL; `ckptfs snapshot` and `ckptfs import` create a store"
+        "{url} is not a ckptfs store: there is no ckptfs.json. Check the URL; `ckptfs snapshot`, `import` and `copy` create a store"
     )]
     NotAStore {
         /// The store's URL.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -10,12 +11,12 @@ use super::layout::{self, Layout};
 use super::target::Target;
 use crate::cache::{Session, gone};
 use crate::error::{Error, Kind, Result};
-use crate::format::{FileEntry, SubtaskEntry, TaskManifest};
+use crate::format::{BlobEntry, FileEntry, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Checkpoint, driver};
 use crate::limits;
 use crate::local::{self, LocalError, dir::Dir};
 use crate::types::Progress;
-use crate::types::{Hasher, Key, Uid};
+use crate::types::{Extent, Hasher, Key, Uid};
 
 /// What a copy came to.
 #[derive(Debug, Clone)]
@@ -100,6 +101,51 @@ fn disk(path: &Path, e: std::io::Error) -> Error {
     LocalError::new("write", path, e).into()
 }
 
+/// What is asked of the store for a file that the cache has not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ask<'a> {
+    /// A blob from front to back: one request.
+    Whole(&'a BlobEntry),
+    /// A run of a blob: one request.
+    Range(&'a BlobEntry, Range<u64>),
+    /// A section of a bundle, which was fetched before.
+    Section(&'a BlobEntry, &'a Extent),
+}
+
+impl Ask<'_> {
+    /// The bytes that one request brings; nothing where there is none.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Whole(blob) => Some(blob.length),
+            Self::Range(_, range) => Some(range.end.saturating_sub(range.start)),
+            Self::Section(..) => None,
+        }
+    }
+}
+
+/// What is asked for a file, in the order of its bytes.
+pub(super) fn asks<'a>(manifest: &'a TaskManifest, file: &'a FileEntry) -> Result<Vec<Ask<'a>>> {
+    let mut asks = Vec::with_capacity(file.extents.len());
+    for extent in &file.extents {
+        let blob = manifest.blobs.get(extent.blob as usize);
+        let blob =
+            blob.ok_or_else(|| Error::new(Kind::Damage, format!("{}: there is no blob {}", file.path, extent.blob)))?;
+        if blob.bundle {
+            asks.push(Ask::Section(blob, extent));
+        } else if extent.offset == 0 && extent.length == blob.length {
+            asks.push(Ask::Whole(blob));
+        } else {
+            let (mut from, end) = (extent.offset, extent.offset.saturating_add(extent.length));
+            while from < end {
+                let next = end.min(from.saturating_add(limits::FETCH_CHUNK));
+                asks.push(Ask::Range(blob, from..next));
+                from = next;
+            }
+        }
+    }
+    Ok(asks)
+}
+
 /// Writes a file from the cache's copy or straight from the store, and compares its digest.
 pub(super) fn write_verified(
     session: &Session,
@@ -124,49 +170,44 @@ pub(super) fn write_verified(
     }
     let mut hasher = Hasher::new();
     let mut at = 0u64;
-    for extent in &file.extents {
-        let blob = manifest.blobs.get(extent.blob as usize);
-        let blob =
-            blob.ok_or_else(|| Error::new(Kind::Damage, format!("{}: there is no blob {}", file.path, extent.blob)))?;
-        let whole = !blob.bundle && extent.offset == 0 && extent.length == blob.length;
-        if whole {
-            let mut failed = None;
-            let read = session.store.read_to(&Key::blob(&blob.name), blob.length, &mut |bytes| {
-                hasher.update(bytes);
-                let written = out.write_all_at(bytes, at);
-                at += bytes.len() as u64;
-                // With its number, by which the remedy is found.
-                let same = |e: &std::io::Error| {
-                    e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error)
-                };
-                written.inspect_err(|e| failed = Some(same(e)))
-            });
-            if let Some(e) = failed {
-                return Err(disk(path, e));
+    for ask in asks(manifest, file)? {
+        match ask {
+            Ask::Whole(blob) => {
+                let mut failed = None;
+                let read = session.store.read_to(&Key::blob(&blob.name), blob.length, &mut |bytes| {
+                    hasher.update(bytes);
+                    let written = out.write_all_at(bytes, at);
+                    at += bytes.len() as u64;
+                    // With its number, by which the remedy is found.
+                    let same = |e: &std::io::Error| {
+                        e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error)
+                    };
+                    written.inspect_err(|e| failed = Some(same(e)))
+                });
+                if let Some(e) = failed {
+                    return Err(disk(path, e));
+                }
+                read?;
             }
-            read?;
-        } else if !blob.bundle {
-            let (mut from, end) = (extent.offset, extent.offset.saturating_add(extent.length));
-            while from < end {
-                let next = end.min(from.saturating_add(limits::FETCH_CHUNK));
-                let bytes = session.store.get_range(&Key::blob(&blob.name), from..next)?;
+            Ask::Range(blob, range) => {
+                let bytes = session.store.get_range(&Key::blob(&blob.name), range)?;
                 hasher.update(&bytes);
                 out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
                 at += bytes.len() as u64;
-                from = next;
             }
-        } else {
-            let bytes = match session.cache.read_extent(&session.store, manifest, extent) {
-                // No room for the whole bundle: the section alone, which the file's digest vouches for.
-                Err(e) if e.is_no_space() => {
-                    let range = extent.offset..extent.offset.saturating_add(extent.length);
-                    session.store.get_range(&Key::blob(&blob.name), range)?.to_vec()
-                }
-                other => other?,
-            };
-            hasher.update(&bytes);
-            out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
-            at += bytes.len() as u64;
+            Ask::Section(blob, extent) => {
+                let bytes = match session.cache.read_extent(&session.store, manifest, extent) {
+                    // No room for the whole bundle: the section alone, which the file's digest vouches for.
+                    Err(e) if e.is_no_space() => {
+                        let range = extent.offset..extent.offset.saturating_add(extent.length);
+                        session.store.get_range(&Key::blob(&blob.name), range)?.to_vec()
+                    }
+                    other => other?,
+                };
+                hasher.update(&bytes);
+                out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
+                at += bytes.len() as u64;
+            }
         }
     }
     if hasher.finish() != file.digest || at != file.size {

@@ -7,6 +7,8 @@ pub mod inspect;
 #[cfg(feature = "rocksdb")]
 pub mod job;
 mod layout;
+mod measure;
+pub mod plan;
 pub mod reading;
 pub mod select;
 mod target;
@@ -17,6 +19,8 @@ pub mod warm;
 
 pub use clone::{CloneReport, CloneRequest, SettleReport, clone, settle};
 pub use copy::{CopyReport, copy};
+pub use measure::Measured;
+pub use plan::{RestorePlan, Way, plan};
 pub use reading::{Brought, Reading};
 pub use select::Selection;
 pub use warm::{WarmReport, warm};

@@ -1,6 +1,7 @@
 //! Where a store is: reads its URL and opens what it names.
 
 use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,15 +162,31 @@ impl Location {
     }
 }
 
+/// A builder with the settings of the store's environment.
+fn configured<B: Default, K: FromStr>(
+    options: &StoreOptions,
+    cloud: &str,
+    from_env: impl FnOnce() -> B,
+    with_config: impl Fn(B, K, String) -> B,
+) -> B {
+    let own = options.environment.own(cloud);
+    if own.is_empty() {
+        return from_env();
+    }
+    // As the builders themselves read the environment.
+    let keys = own.into_iter().filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value)));
+    keys.fold(B::default(), |builder, (key, value)| with_config(builder, key, value))
+}
+
 fn google(url: &Url, options: &StoreOptions) -> GoogleCloudStorageBuilder {
-    GoogleCloudStorageBuilder::from_env()
+    configured(options, "GOOGLE_", GoogleCloudStorageBuilder::from_env, GoogleCloudStorageBuilder::with_config)
         .with_url(url.as_str())
         .with_config(GoogleConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
         .with_retry(retry(options))
 }
 
 fn azure(url: &Url, options: &StoreOptions) -> MicrosoftAzureBuilder {
-    MicrosoftAzureBuilder::from_env()
+    configured(options, "AZURE_", MicrosoftAzureBuilder::from_env, MicrosoftAzureBuilder::with_config)
         .with_url(url.as_str())
         .with_config(AzureConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
         .with_retry(retry(options))
@@ -192,13 +209,12 @@ fn retry(options: &StoreOptions) -> RetryConfig {
 }
 
 fn s3(url: &str, shown: &str, options: &StoreOptions) -> Result<AmazonS3Builder> {
-    let mut builder = AmazonS3Builder::from_env()
+    let get = |name: &str| options.environment.get("AWS_", name);
+    let mut builder = configured(options, "AWS_", AmazonS3Builder::from_env, AmazonS3Builder::with_config)
         .with_url(url)
         .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), NO_TIMEOUT)
         .with_retry(retry(options));
-    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|name| get(name));
     if let Some(endpoint) = endpoint {
         let endpoint =
             Url::parse(&endpoint).map_err(|e| invalid(shown, format!("AWS_ENDPOINT_URL is not a URL: {e}")))?;
@@ -208,9 +224,9 @@ fn s3(url: &str, shown: &str, options: &StoreOptions) -> Result<AmazonS3Builder>
                 "AWS_ENDPOINT_URL holds credentials; use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             ));
         }
-        let set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
-        let allowed = std::env::var("AWS_ALLOW_HTTP")
-            .is_ok_and(|v| ["1", "true", "yes", "on"].contains(&v.to_lowercase().as_str()));
+        let set = |name: &str| get(name).is_some();
+        let allowed =
+            get("AWS_ALLOW_HTTP").is_some_and(|v| ["1", "true", "yes", "on"].contains(&v.to_lowercase().as_str()));
         if endpoint.scheme() == "http" && !allowed {
             return Err(invalid(shown, "AWS_ENDPOINT_URL is plain http; set AWS_ALLOW_HTTP=true if that is meant"));
         }

@@ -39,7 +39,7 @@ use bytes::Bytes;
 pub use backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink, Staging};
 pub use bucket::{Asked, BucketRules, LifecycleRule};
 pub use error::{Result, StoreError};
-pub use options::StoreOptions;
+pub use options::{Environment, StoreOptions};
 pub use source::{Piece, SourceFile, SourceListing, SourceUrl, Sources};
 pub use transfer::StagedBlob;
 

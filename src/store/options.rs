@@ -4,6 +4,43 @@ use std::time::Duration;
 
 use crate::types::KeyRing;
 
+/// Where a bucket's settings and credentials come from: the process's environment, where variables with a prefix may stand for those
+/// of another bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Environment {
+    prefix: Option<&'static str>,
+}
+
+impl Environment {
+    /// Where the process has variables with this prefix for a cloud (`CKPTFS_TO_AWS_REGION`), those alone, without the prefix; else the
+    /// process's own. They are not mixed: a key of one bucket and a session token of another would be refused by both.
+    #[must_use]
+    pub const fn prefixed(prefix: &'static str) -> Self {
+        Self { prefix: Some(prefix) }
+    }
+
+    /// Variables of a cloud (`AWS_`) that have the prefix, without it.
+    pub(super) fn own(self, cloud: &str) -> Vec<(String, String)> {
+        let Some(prefix) = self.prefix else { return Vec::new() };
+        let own = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.to_str()?.strip_prefix(prefix)?.to_owned();
+            name.starts_with(cloud).then_some((name, value.into_string().ok()?))
+        });
+        own.collect()
+    }
+
+    /// A variable of a cloud, unless it is empty.
+    pub(super) fn get(self, cloud: &str, name: &str) -> Option<String> {
+        let own = self.own(cloud);
+        let value = if own.is_empty() {
+            std::env::var(name).ok()
+        } else {
+            own.into_iter().find_map(|(own, value)| (own == name).then_some(value))
+        };
+        value.filter(|value| !value.is_empty())
+    }
+}
+
 /// How a store is used. `Default` fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
@@ -25,6 +62,8 @@ pub struct StoreOptions {
     pub upload_rate: Option<u64>,
     /// Most bytes a second of blobs and of import sources that are fetched from a bucket. Nothing: as fast as it goes.
     pub fetch_rate: Option<u64>,
+    /// Where a bucket's settings and credentials come from.
+    pub environment: Environment,
 }
 
 impl Default for StoreOptions {
@@ -39,6 +78,7 @@ impl Default for StoreOptions {
             keys: None,
             upload_rate: None,
             fetch_rate: None,
+            environment: Environment::default(),
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Random identities, and the names of blobs that are made of them.
+//! Identities, nearly all of them random, and the names of blobs that are made of them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::digest::{Digest, from_hex, to_hex};
+use super::digest::{Digest, Hasher, from_hex, to_hex};
+use super::{CheckpointNumber, Name};
 
 /// 128 random bits, as 32 lower-case hex digits: a checkpoint's uid, a store's, cache's or writer's id, a nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +29,20 @@ impl Uid {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(bytes))
+    }
+
+    /// The uid that a checkpoint's copy has in a store: not random, so that an interrupted copy is found again, and one that is there is
+    /// known. It is used for one number alone, since it is made of it.
+    #[must_use]
+    pub fn of_copy(store: Self, job: &Name, number: CheckpointNumber, original: Self) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.update(b"ckptfs uid of a copy 1\0").update(&store.0).update(&number.get().to_le_bytes());
+        let digest = hasher.update(&original.0).update(job.as_str().as_bytes()).finish();
+        let mut bytes = [0; 16];
+        for (to, from) in bytes.iter_mut().zip(digest.as_bytes()) {
+            *to = *from;
+        }
+        Self(bytes)
     }
 
     /// A uid from its bytes.
@@ -127,6 +142,23 @@ impl<'de> Deserialize<'de> for BlobName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Copies that were begun by an older version must be found by a newer one.
+    #[test]
+    fn the_uid_of_a_copy_is_made_of_all_that_it_stands_for_and_never_changes() {
+        let (store, of) = (Uid::from_bytes([0xa0; 16]), Uid::from_bytes([0x42; 16]));
+        let (job, other) = (Name::encode("my job"), Name::encode("my"));
+        let n = |n| CheckpointNumber::new(n).unwrap();
+        let uid = Uid::of_copy(store, &job, n(42), of);
+        assert_eq!(uid.to_string(), "0a6dbdb1a9e51992dbce23efc31cb240");
+        let others = [
+            Uid::of_copy(of, &job, n(42), of),
+            Uid::of_copy(store, &other, n(42), of),
+            Uid::of_copy(store, &job, n(43), of),
+            Uid::of_copy(store, &job, n(42), store),
+        ];
+        assert!(others.iter().all(|other| *other != uid));
+    }
 
     #[test]
     fn blob_names_round_trip_and_have_one_spelling() {

@@ -12,6 +12,7 @@ mod edit;
 mod error;
 mod log;
 mod name;
+mod options;
 mod sst;
 mod version;
 
@@ -21,5 +22,6 @@ mod tests;
 pub use bounds::{KeyBounds, cut_outward};
 pub use error::{CurrentError, RocksManifestError};
 pub use name::{FileKind, blob_name, file_kind, manifest_name, parse_current, sst_name, wal_name};
+pub use options::rocksdb_version;
 pub use sst::{TailPlan, tail_start};
 pub use version::{ColumnFamily, LiveBlobFile, LiveFiles, LiveSst, LiveWal, read_manifest};

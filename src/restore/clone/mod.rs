@@ -50,7 +50,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.files = self.files.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
     }

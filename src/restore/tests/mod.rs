@@ -5,6 +5,7 @@ mod clones;
 mod copies;
 mod doctor;
 mod looks;
+mod plans;
 mod settled;
 
 use std::collections::BTreeMap;
