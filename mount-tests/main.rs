@@ -21,6 +21,7 @@ mod formats;
 mod killed;
 mod kills;
 mod kit;
+mod labels;
 mod layers;
 mod lazy;
 mod life;

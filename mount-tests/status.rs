@@ -393,7 +393,16 @@ fn nothing_that_a_store_says_becomes_a_part_of_a_page() {
     let desk = desk(1);
     let hostile = "\"><script>alert(1)</script>\u{202e}'&";
     let source = desk.path("source");
-    desk.ok(&["snapshot", "--job", "app", "--operator", hostile, source.to_str().unwrap()]);
+    desk.ok(&[
+        "snapshot",
+        "--job",
+        "app",
+        "--operator",
+        hostile,
+        "--label",
+        &format!("who={hostile}"),
+        source.to_str().unwrap(),
+    ]);
     desk.ok(&["pin", "app/chk-2", "--note", hostile]);
     let served = Served::begin(&desk, "cache");
     let pages = ["/", "/job/app", "/job/app/chk-2", "/store", "/mount", "/job/%22%3E%3Cscript%3E", "/%3Cscript%3E"];
@@ -404,7 +413,7 @@ fn nothing_that_a_store_says_becomes_a_part_of_a_page() {
         seen += told.body.matches("&lt;script&gt;alert(1)").count();
         assert!(told.head.contains("content-security-policy: default-src 'none'"), "{}", told.head);
     }
-    assert!(seen >= 2, "operator and note are shown");
+    assert!(seen >= 3, "operator, note and label are shown");
     assert!(!served.page("/metrics").contains("script"));
 }
 

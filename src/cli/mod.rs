@@ -14,6 +14,7 @@ mod expire;
 mod gc;
 mod hide;
 mod import;
+mod labels;
 mod ls;
 mod manual;
 mod mount;

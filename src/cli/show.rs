@@ -69,8 +69,11 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     ] {
         words::line(&format!("  {name:10} {value}"))?;
     }
+    for (key, value) in m.labels.iter() {
+        words::line(&words::clean(&format!("  {:10} {key}={value}", "label")))?;
+    }
     for (key, value) in origin.iter().flatten() {
-        words::line(&format!("  {key}: {value}"))?;
+        words::line(&words::clean(&format!("  {key}: {value}")))?;
     }
     let mut rows =
         vec![["OPERATOR", ">SUBTASK", ">FILES", ">LOGICAL", ">NEW", ">BUNDLES", "NAME"].map(str::to_owned).to_vec()];

@@ -10,10 +10,10 @@ use super::SnapshotReport;
 use super::foreign::{self, ForeignTask, Import};
 use super::input::{ForeignContent, ForeignFile};
 use super::phased::Phased;
-use super::snapshot;
+use super::snapshot::{self, Begin};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, Intent, TaskManifest, Verdict};
+use crate::format::{CheckpointKind, ExpectedOperator, Intent, Labels, TaskManifest, Verdict};
 use crate::lifecycle::{self, Base, driver};
 use crate::limits;
 use crate::store::{Piece, Sources};
@@ -30,6 +30,8 @@ pub struct ImportRequest {
     pub kind: CheckpointKind,
     /// Its operators. [`Name::flink`] is not among them.
     pub operators: Vec<ExpectedOperator>,
+    /// What people write on it. One that an attempt before had begun keeps the labels that it was begun with.
+    pub labels: Labels,
 }
 
 /// A subtask of it, once its turn has come.
@@ -85,7 +87,8 @@ fn open(session: &Session, request: &ImportRequest, expected: Vec<ExpectedOperat
         return Err(conflict("is decided, and no number is used twice"));
     }
     let Some(begun) = lifecycle::catalog::intent(&session.store, job, number)? else {
-        let opened = snapshot::open_from(session, job, Some(number), expected, (request.kind, true), None)?;
+        let begin = Begin { kind: request.kind, detached: true, labels: request.labels.clone() };
+        let opened = snapshot::open_from(session, job, Some(number), expected, begin, None)?;
         if opened.number != number {
             // Its bases died meanwhile, and with them the number.
             snapshot::abort(session, job, opened.number, "an import needs the number that it asked for")?;
@@ -95,6 +98,10 @@ fn open(session: &Session, request: &ImportRequest, expected: Vec<ExpectedOperat
     };
     if (begun.kind, &begun.expected) != (request.kind, &expected) {
         return Err(conflict("was begun as something else (`ckptfs abort` ends it)"));
+    }
+    if begun.labels != request.labels {
+        // Other ones are no reason to lose the checkpoint: its number cannot be used twice.
+        log::warn!("{job}/{number} was begun before, and keeps the labels that it was begun with");
     }
     session.ready_to_write()?;
     // Whoever began it may have died before it looked: what is dead by now, or gone, is no base. What was acknowledged before was so after

@@ -10,7 +10,7 @@ use super::scan::{Scan, scan};
 use super::upload::{Task, store_directory};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, Intent, Verdict};
+use crate::format::{CheckpointKind, ExpectedOperator, Intent, Labels, Verdict};
 use crate::lifecycle::complete::Completed;
 use crate::lifecycle::{
     self, Base, LifecycleError, OpenPlan, Opened, abort as abort_machine, ack, complete as complete_machine, driver,
@@ -34,6 +34,8 @@ pub struct SnapshotRequest {
     pub kind: CheckpointKind,
     /// The number; nothing for the next.
     pub number: Option<CheckpointNumber>,
+    /// What people write on it. Of an acknowledgement it is not asked: the intent has them.
+    pub labels: Labels,
 }
 
 /// What a snapshot came to.
@@ -74,10 +76,18 @@ pub fn open(
     expected: Vec<ExpectedOperator>,
     kind: CheckpointKind,
     detached: bool,
+    labels: Labels,
 ) -> Result<Opened> {
     session.ready_to_write()?;
     let origin = origin::of(session, job, None)?;
-    open_from(session, job, number, expected, (kind, detached), origin)
+    open_from(session, job, number, expected, Begin { kind, detached, labels }, origin)
+}
+
+/// As what a checkpoint begins.
+pub(super) struct Begin {
+    pub(super) kind: CheckpointKind,
+    pub(super) detached: bool,
+    pub(super) labels: Labels,
 }
 
 pub(super) fn open_from(
@@ -85,7 +95,7 @@ pub(super) fn open_from(
     job: &Name,
     number: Option<CheckpointNumber>,
     expected: Vec<ExpectedOperator>,
-    (kind, detached): (CheckpointKind, bool),
+    Begin { kind, detached, labels }: Begin,
     origin: Option<Origin>,
 ) -> Result<Opened> {
     session.ready_to_write()?;
@@ -104,7 +114,7 @@ pub(super) fn open_from(
         pinned: pinned.into_iter().collect(),
         opened_ms: now_ms(),
     };
-    let opened = driver::run(&session.store, lifecycle::open::Open::new(plan))?;
+    let opened = driver::run(&session.store, lifecycle::open::Open::new(plan).labelled(labels))?;
     for (n, why) in &opened.unreadable {
         log::warn!("{job}/{n} cannot be believed and is not a base: {why}");
     }
@@ -184,7 +194,8 @@ fn snapshot_in_phases(
         let ahead = session.store.answers_at_once().then(|| beside(scope, || Ahead::look(session, scanned)));
         let ahead = || ahead.map(Beside::join).unwrap_or_default();
         let origin = origin::of(session, &request.job, Some(scanned))?;
-        let opened = open_from(session, &request.job, request.number, expected, (request.kind, false), origin)?;
+        let begin = Begin { kind: request.kind, detached: false, labels: request.labels.clone() };
+        let opened = open_from(session, &request.job, request.number, expected, begin, origin)?;
         let number = opened.number;
         let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
         let stored = store_directory(session, scanned, ahead, &opened.intent, &opened.bases, &task, progress);

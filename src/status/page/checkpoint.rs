@@ -45,6 +45,9 @@ pub(super) fn page(status: &Status, job: &Name, number: CheckpointNumber) -> Res
                 @if m.bases.is_empty() { "none" }
                 @for base in &m.bases { (checkpoint_link(&base.job, base.number, &format!("{}/{}", base.job, base.number))) " " }
             }
+            @for (key, value) in m.labels.iter() {
+                dt { "Label" } dd { (plain(&format!("{key}={value}"))) }
+            }
             @if checkpoint.hidden { dt { "View" } dd { "hidden: found by its name only" } }
             @if checkpoint.expired { dt { "Life" } dd { "expired, and kept by a pin" } }
         }
