@@ -75,6 +75,12 @@ fn labels_are_kept_shown_and_looked_for() {
     assert!(shown.contains("label      release=1.4\n") && shown.contains("team=query = fast\n"), "{shown}");
     let shown: Value = serde_json::from_str(&desk.ok(&["--json", "show", "app/chk-4"])).unwrap();
     assert_eq!(shown["labels"], json!({"release": "1.4"}));
+    let phases = shown["subtasks"][0]["phases"].as_object().unwrap();
+    assert_eq!(
+        phases.keys().collect::<Vec<_>>(),
+        ["bundle_ms", "scan_ms", "upload_ms"],
+        "others opened and completed it"
+    );
     desk.mount("cache");
     let manifest = std::fs::read_to_string(desk.path("mnt/app/chk-4/manifest.json")).unwrap();
     assert!(manifest.contains("\"release\""), "{manifest}");

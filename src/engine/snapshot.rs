@@ -171,7 +171,7 @@ fn snapshot_in_phases(
     session: &Session,
     request: &SnapshotRequest,
     scanned: &Scan,
-    progress: &dyn Progress,
+    progress: &Phased<'_>,
 ) -> Result<SnapshotReport> {
     let begun = Instant::now();
     let operator = Name::encode(&request.operator);
@@ -263,7 +263,7 @@ fn acknowledge_in_phases(
     session: &Session,
     request: &SnapshotRequest,
     number: CheckpointNumber,
-    progress: &dyn Progress,
+    progress: &Phased<'_>,
 ) -> Result<SnapshotReport> {
     let begun = Instant::now();
     progress.phase("scan");
