@@ -31,6 +31,7 @@ mod mount_faults;
 mod mount_life;
 mod mount_readonly;
 mod operating;
+mod owners;
 mod pins;
 #[cfg(feature = "rocksdb")]
 mod rescale;

@@ -19,6 +19,7 @@ mod ls;
 mod manual;
 mod mount;
 mod open;
+mod owners;
 mod path;
 mod pin;
 mod rates;
