@@ -18,7 +18,7 @@ use ckptfs::engine::task::{
     Arrival, Barrier, ChainedOperator, Collector, Downstream, Environment, Record, StreamOperator, Subtask, Taken,
 };
 use ckptfs::error::{Error, Kind, Result};
-use ckptfs::format::{CheckpointKind, ExpectedOperator};
+use ckptfs::format::{CheckpointKind, ExpectedOperator, Labels};
 use ckptfs::metrics::Counter;
 use ckptfs::state::DatabaseOptions;
 use ckptfs::state::keyed::{Declaration, KeyedBackend, KeyedConfig, KeyedState, ValueState};
@@ -274,7 +274,15 @@ impl Bench {
     /// Takes the sync phase. Says how long it was; the async phase runs.
     fn begin(&mut self) -> Result<(CheckpointNumber, Duration)> {
         let expected = vec![ExpectedOperator { operator: Name::encode("count"), parallelism: 1 }];
-        let opened = snapshot::open(&self.session, &self.job, None, expected, CheckpointKind::Checkpoint, false)?;
+        let opened = snapshot::open(
+            &self.session,
+            &self.job,
+            None,
+            expected,
+            CheckpointKind::Checkpoint,
+            false,
+            Labels::default(),
+        )?;
         let (number, uid) = (opened.number, opened.intent.place.uid);
         self.told.acked.store(false, Ordering::SeqCst);
         let barrier = Barrier { number, uid, timestamp_ms: 0, kind: TriggerKind::Checkpoint };

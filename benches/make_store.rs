@@ -9,8 +9,8 @@ use std::path::Path;
 use ckptfs::error::Result;
 use ckptfs::format::records::{FloorRecord, StoreRecord};
 use ckptfs::format::{
-    BlobEntry, CheckpointKind, CheckpointManifest, ExpectedOperator, FileEntry, FilePath, Intent, Outcome, Place,
-    Record, Role, SubtaskEntry, TaskManifest, Verdict, encode,
+    BlobEntry, CheckpointKind, CheckpointManifest, ExpectedOperator, FileEntry, FilePath, Intent, Labels, Outcome,
+    Place, Record, Role, SubtaskEntry, TaskManifest, Verdict, encode,
 };
 use ckptfs::lifecycle::forget;
 use ckptfs::lifecycle::sweep::Numbers;
@@ -64,6 +64,7 @@ impl Store<'_> {
             detached: false,
             opened_ms: n,
             stop: false,
+            labels: Labels::default(),
         };
         self.record(&Key::intent(&self.job, number(n)), &intent)?;
         let entries = (0..).zip(subtasks).map(|(index, files)| self.task(n, index, files));
@@ -79,6 +80,7 @@ impl Store<'_> {
             files: sum(|s| s.files),
             opened_ms: n,
             completed_ms: n,
+            labels: Labels::default(),
             subtasks,
         };
         let outcome = Outcome { place: place(Role::Outcome), verdict: Verdict::Completed(manifest) };

@@ -14,7 +14,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use ckptfs::cache::Session;
 use ckptfs::engine::{Silent, SnapshotRequest, snapshot_directory};
-use ckptfs::format::CheckpointKind;
+use ckptfs::format::{CheckpointKind, Labels};
 use ckptfs::metrics::Counter;
 use ckptfs::store::memory::Memory;
 use ckptfs::store::{Backend, BlobSource, Put, RawListed, Sink, Store, StoreOptions};
@@ -195,6 +195,7 @@ fn main() -> Outcome<()> {
         subtask: 0,
         kind: CheckpointKind::Checkpoint,
         number: None,
+        labels: Labels::default(),
     };
     for pair in 0..=pairs {
         let before = names(&at("db"))?;

@@ -10,7 +10,7 @@ use ckptfs::cache::tree::hash_and_tree;
 use ckptfs::cache::{Cache, CacheOptions};
 use ckptfs::format::bundle::BundleBuilder;
 use ckptfs::format::{
-    BlobEntry, CheckpointKind, CheckpointManifest, FileEntry, FilePath, Outcome, Place, Role, SubtaskEntry,
+    BlobEntry, CheckpointKind, CheckpointManifest, FileEntry, FilePath, Labels, Outcome, Place, Role, SubtaskEntry,
     TaskManifest, Verdict, encode,
 };
 use ckptfs::fuse::{MountRequest, Mounted};
@@ -200,6 +200,7 @@ impl Bed {
                 files: count,
                 opened_ms: now,
                 completed_ms: now,
+                labels: Labels::default(),
             }),
         };
         let object = Bytes::from(encode(&outcome).unwrap());

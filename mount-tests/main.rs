@@ -22,6 +22,7 @@ mod formats;
 mod killed;
 mod kills;
 mod kit;
+mod labels;
 mod layers;
 mod lazy;
 mod life;
@@ -31,6 +32,7 @@ mod mount_faults;
 mod mount_life;
 mod mount_readonly;
 mod operating;
+mod owners;
 mod pins;
 mod plan;
 #[cfg(feature = "rocksdb")]

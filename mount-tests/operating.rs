@@ -2,6 +2,7 @@
 //! and man pages.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -88,13 +89,23 @@ fn the_mount_helper_takes_what_stands_in_fstab() {
     let env = desk.path("env");
     let options =
         format!("ro,_netdev,x-systemd.automount,cache={},env_file={},pin_idle=5m", cache.display(), env.display());
+    let options =
+        if is_root() { options + ",job_owner=app=4321:4322,job_mode=app=0710,job_mode=b=0700" } else { options };
     helper(&desk, &options).ok();
+    if is_root() {
+        let app = fs::metadata(desk.path("mnt/app")).unwrap();
+        assert_eq!((app.uid(), app.gid(), app.mode() & 0o7777), (4321, 4322, 0o710));
+    }
     assert_eq!(ls(&desk.path("mnt/app")), ["chk-1", "latest"]);
     assert!(cache.join("cache.json").exists(), "the cache that was named is used");
     desk.unmount();
-    for (wrong, says) in
-        [("rw", "read-only"), ("bogus", "bogus"), ("env_file=/nowhere", "/nowhere"), ("cache_size=x", "x")]
-    {
+    for (wrong, says) in [
+        ("rw", "read-only"),
+        ("bogus", "bogus"),
+        ("env_file=/nowhere", "/nowhere"),
+        ("cache_size=x", "x"),
+        ("job_mode=app", "JOB=MODE"),
+    ] {
         let said = helper(&desk, wrong);
         assert!(said.code != 0 && said.err.contains(says), "{wrong}: {said:?}");
     }

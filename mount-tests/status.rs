@@ -125,6 +125,12 @@ fn sizes(page: &str) -> Vec<u64> {
     page.split("<data value=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect()
 }
 
+/// The times of a page's phases, in its order.
+fn milliseconds(page: &str) -> Vec<u64> {
+    let shown = page.split("<data class=\"ms\" value=\"").skip(1);
+    shown.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect()
+}
+
 #[test]
 fn the_pages_show_what_the_program_says() {
     let desk = desk(6);
@@ -160,6 +166,18 @@ fn the_pages_show_what_the_program_says() {
     for shown in ["app/chk-6", "app/chk-4", "db/0/db/", "Shared with"] {
         assert!(five.contains(shown), "{shown} in {five}");
     }
+    // The time of its phases, to the millisecond; what is not its own is the way from the task manifest to the outcome.
+    let shown = json(&desk, &["--json", "show", "app/chk-5"]);
+    let phases = shown["subtasks"][0]["phases"].as_object().unwrap();
+    let names = ["scan_ms", "open_ms", "upload_ms", "bundle_ms", "publish_ms"];
+    assert_eq!(phases.len(), names.len(), "{phases:?}");
+    let ms = names.map(|name| phases[name].as_u64().unwrap());
+    assert_eq!(milliseconds(&five), ms, "{five}");
+    let took = shown["completed_ms"].as_u64().unwrap() - shown["opened_ms"].as_u64().unwrap();
+    assert!(ms[1..].iter().sum::<u64>() >= took, "{ms:?} of {took}");
+    let table = desk.ok(&["show", "app/chk-5"]);
+    let told: Vec<u64> = table.lines().last().unwrap().split_whitespace().skip(2).map(|n| n.parse().unwrap()).collect();
+    assert_eq!(told, ms, "{table}");
     // What comes later is there when a person looks again.
     load(&desk.path("source"), "default", 9, 2_000);
     let newest = desk.snapshot(&desk.path("source"));
@@ -393,7 +411,16 @@ fn nothing_that_a_store_says_becomes_a_part_of_a_page() {
     let desk = desk(1);
     let hostile = "\"><script>alert(1)</script>\u{202e}'&";
     let source = desk.path("source");
-    desk.ok(&["snapshot", "--job", "app", "--operator", hostile, source.to_str().unwrap()]);
+    desk.ok(&[
+        "snapshot",
+        "--job",
+        "app",
+        "--operator",
+        hostile,
+        "--label",
+        &format!("who={hostile}"),
+        source.to_str().unwrap(),
+    ]);
     desk.ok(&["pin", "app/chk-2", "--note", hostile]);
     let served = Served::begin(&desk, "cache");
     let pages = ["/", "/job/app", "/job/app/chk-2", "/store", "/mount", "/job/%22%3E%3Cscript%3E", "/%3Cscript%3E"];
@@ -404,7 +431,7 @@ fn nothing_that_a_store_says_becomes_a_part_of_a_page() {
         seen += told.body.matches("&lt;script&gt;alert(1)").count();
         assert!(told.head.contains("content-security-policy: default-src 'none'"), "{}", told.head);
     }
-    assert!(seen >= 2, "operator and note are shown");
+    assert!(seen >= 3, "operator, note and label are shown");
     assert!(!served.page("/metrics").contains("script"));
 }
 

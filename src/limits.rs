@@ -61,6 +61,15 @@ pub const BASES: usize = 64;
 /// Most operators that an intent expects.
 pub const OPERATORS: usize = 4096;
 
+/// Most labels of a checkpoint: they are read with every listing of its job.
+pub const LABELS: usize = 16;
+
+/// Longest key of a label in bytes: what Kubernetes takes, whose labels may be copied here.
+pub const LABEL_KEY_LEN: usize = 63;
+
+/// Longest value of a label in bytes: a commit's id, a URL, a sentence.
+pub const LABEL_VALUE_LEN: usize = 200;
+
 /// Most free properties and state descriptors of a task manifest.
 pub const PROPERTIES: usize = 4096;
 

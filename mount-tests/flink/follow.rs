@@ -11,7 +11,7 @@ use ckptfs::error::{Error, Kind};
 use ckptfs::flink::found;
 use ckptfs::flink::place::Resolver;
 use ckptfs::flink::plan::plan;
-use ckptfs::format::{CheckpointKind, ExpectedOperator};
+use ckptfs::format::{CheckpointKind, ExpectedOperator, Labels};
 use ckptfs::store::{SourceUrl, Sources};
 use ckptfs::types::Name;
 
@@ -196,7 +196,7 @@ fn an_import_that_is_gone_on_with_builds_on_no_dead_base() {
     job.complete(first, None);
     job.complete(second, None);
     let at = |checkpoint: &Checkpoint| job.at.join(format!("chk-{}", checkpoint.number)).to_str().unwrap().to_owned();
-    job.desk.ok(&["import", "flink", &at(first), "--job", "j"]);
+    job.desk.ok(&["import", "flink", &at(first), "--job", "j", "--label", "release=1"]);
     // Somebody begins the second one and dies at once.
     let sources = Sources::default();
     let read = found::read(&sources, &SourceUrl::parse(&at(second)).unwrap()).unwrap();
@@ -212,6 +212,7 @@ fn an_import_that_is_gone_on_with_builds_on_no_dead_base() {
         number: read.number,
         kind: CheckpointKind::Checkpoint,
         operators,
+        labels: Labels::new([("by".to_owned(), "whoever began it".to_owned())]).unwrap(),
     };
     let cache = Some(job.desk.path("cache"));
     let session = Session::open(&SessionOptions { store: Some(job.desk.store.clone()), cache, ..Default::default() });
@@ -221,6 +222,7 @@ fn an_import_that_is_gone_on_with_builds_on_no_dead_base() {
     // Its base dies before anybody goes on with it.
     let shown = job.desk.ok(&["--json", "show", &format!("j/chk-{}", first.number)]);
     let uid = serde_json::from_str::<serde_json::Value>(&shown).unwrap()["uid"].as_str().unwrap().to_owned();
+    assert!(shown.contains(r#""release": "1""#), "{shown}");
     let stored = |number: u64| {
         let directory = job.desk.path(&format!("store/task/j/{number:020}"));
         let told = std::process::Command::new("grep").args(["-rlF", &uid]).arg(directory).output().unwrap();
@@ -228,7 +230,14 @@ fn an_import_that_is_gone_on_with_builds_on_no_dead_base() {
     };
     assert!(stored(first.number) > 5);
     job.desk.ok(&["expire", &format!("j/chk-{}", first.number)]);
-    job.desk.ok(&["import", "flink", &at(second), "--job", "j"]);
+    let said = job.desk.run(&["import", "flink", &at(second), "--job", "j", "--label", "release=2"]);
+    assert!(said.err.contains("keeps the labels that it was begun with"), "{}", said.err);
+    said.ok();
+    let labels = |c: &Checkpoint| {
+        let shown = job.desk.ok(&["--json", "show", &format!("j/chk-{}", c.number)]);
+        serde_json::from_str::<serde_json::Value>(&shown).unwrap()["labels"].to_string()
+    };
+    assert_eq!(labels(second), r#"{"by":"whoever began it"}"#);
     assert_eq!(stored(second.number), 0, "it names what a sweep may be deleting");
     job.desk.ok(&["verify", "--read"]);
 }

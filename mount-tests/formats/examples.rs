@@ -9,8 +9,8 @@ use ckptfs::format::records::{
     EpochRecord, ExpiredRecord, FloorRecord, HeadRecord, HiddenRecord, PinHolder, PinRecord, StoreRecord,
 };
 use ckptfs::format::{
-    BaseRef, BlobEntry, CheckpointKind, CheckpointManifest, ExpectedOperator, FileEntry, FilePath, Intent, Outcome,
-    Place, Role, SstInfo, SubtaskEntry, Tail, TaskManifest, Verdict,
+    BaseRef, BlobEntry, CheckpointKind, CheckpointManifest, ExpectedOperator, FileEntry, FilePath, Intent, Labels,
+    Outcome, Place, Role, SstInfo, SubtaskEntry, Tail, TaskManifest, Verdict,
 };
 use ckptfs::types::{BlobName, CheckpointNumber, Digest, Epoch, Extent, Key, KeyGroupRange, Name, Uid};
 
@@ -166,6 +166,11 @@ fn bases() -> Vec<BaseRef> {
     vec![BaseRef { job: job(), number: number(41), uid: CHK_41 }]
 }
 
+pub fn labels() -> Labels {
+    let of = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    Labels::new([("release", "1.4"), ("team/owner", "Ünal = on call")].map(of)).unwrap()
+}
+
 pub fn intent() -> (Key, Intent) {
     let record = Intent {
         place: place(Role::Intent, 42, CHK_42),
@@ -177,6 +182,7 @@ pub fn intent() -> (Key, Intent) {
         detached: false,
         opened_ms: NOON,
         stop: false,
+        labels: Labels::default(),
     };
     (Key::intent(&job(), number(42)), record)
 }
@@ -209,6 +215,7 @@ pub fn completed() -> (Key, Outcome) {
         files,
         opened_ms: NOON,
         completed_ms: NOON + 1_250,
+        labels: Labels::default(),
     };
     let place = place(Role::Outcome, 42, CHK_42);
     (Key::outcome(&job(), number(42)), Outcome { place, verdict: Verdict::Completed(manifest) })

@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 use ckptfs::cache::tree;
 use ckptfs::error::Kind;
 use ckptfs::format::header::{Record, encode_requiring};
-use ckptfs::format::{TaskManifest, bundle, decode, decode_at, encode, signature};
+use ckptfs::format::{Intent, TaskManifest, Verdict, bundle, decode, decode_at, encode, signature};
 use ckptfs::types::{Digest, Extent, Key, KeyRing};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -64,6 +64,8 @@ fn epoch() {
 #[test]
 fn intent() {
     holds("intent-1.json", &examples::intent());
+    let (key, intent) = examples::intent();
+    holds("intent-1-labels.json", &(key, Intent { labels: examples::labels(), ..intent }));
 }
 
 #[test]
@@ -75,6 +77,10 @@ fn task_manifest() {
 fn outcomes() {
     holds("outcome-1-completed.json", &examples::completed());
     holds("outcome-1-aborted.json", &examples::aborted());
+    let (key, mut labelled) = examples::completed();
+    let Verdict::Completed(manifest) = &mut labelled.verdict else { panic!("it is completed") };
+    manifest.labels = examples::labels();
+    holds("outcome-1-labels.json", &(key, labelled));
 }
 
 #[test]

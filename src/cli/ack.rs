@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ckptfs::engine::{Session, SessionOptions, SnapshotRequest, acknowledge};
 use ckptfs::error::Result;
-use ckptfs::format::CheckpointKind;
+use ckptfs::format::{CheckpointKind, Labels};
 use ckptfs::types::{CheckpointNumber, Name};
 
 use super::Context;
@@ -44,6 +44,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         // The intent has the kind; an ack does not change it.
         kind: CheckpointKind::Checkpoint,
         number: Some(args.checkpoint),
+        // As the kind.
+        labels: Labels::default(),
     };
     let bar = words::Bar::new(context.quiet);
     let report = acknowledge(&session, &request, args.checkpoint, &bar)?;

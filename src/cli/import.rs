@@ -13,7 +13,7 @@ use ckptfs::error::{Error, Kind, Result};
 use ckptfs::flink::found::{self, Found, Read};
 use ckptfs::flink::place::{Resolver, Rewrite};
 use ckptfs::flink::plan::{self, Plan};
-use ckptfs::format::{CheckpointKind, ExpectedOperator};
+use ckptfs::format::{CheckpointKind, ExpectedOperator, Labels};
 use ckptfs::store::{Piece, SourceUrl, Sources, StoreOptions};
 use ckptfs::types::{CheckpointNumber, Name};
 
@@ -53,6 +53,8 @@ struct FlinkArgs {
     #[arg(long, value_name = "K", requires = "follow", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     #[command(flatten)]
+    labels: super::labels::Args,
+    #[command(flatten)]
     room: super::room::Args,
 }
 
@@ -63,6 +65,7 @@ struct Importer<'a> {
     sources: Sources,
     rewrites: Vec<Rewrite>,
     job: Name,
+    labels: Labels,
     partial: bool,
 }
 
@@ -80,6 +83,7 @@ struct Done {
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let From::Flink(args) = &args.from;
+    let labels = args.labels.labels()?;
     let rewrites = args.rewrite.iter().map(|text| Rewrite::parse(text)).collect::<Result<Vec<_>>>()?;
     let sources = Sources::new(StoreOptions { fetch_rate: context.rates.rates().fetch, ..StoreOptions::default() });
     let directory = SourceUrl::parse(&args.path)?;
@@ -87,7 +91,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         let job = args.job.clone().unwrap_or_else(|| Name::encode(directory.name()));
         let session = super::snapshot::session(context, None)?;
         args.room.apply(&session.cache)?;
-        let importer = Importer { context, session, sources, rewrites, job, partial: false };
+        let importer = Importer { context, session, sources, rewrites, job, labels, partial: false };
         let keep = args.keep.and_then(|k| usize::try_from(k).ok());
         follow::follow(&importer, &directory, keep)?;
         return Ok(Exit::Done);
@@ -117,7 +121,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = args.job.clone().unwrap_or_else(|| default_job(first, job_directory.as_ref()));
     let session = super::snapshot::session(context, None)?;
     args.room.apply(&session.cache)?;
-    let importer = Importer { context, session, sources, rewrites, job, partial: args.partial };
+    let importer = Importer { context, session, sources, rewrites, job, labels, partial: args.partial };
     let (mut done, mut broken) = (Vec::new(), Vec::new());
     let mut names = BTreeSet::new();
     for directory in &checkpoints {
@@ -208,7 +212,8 @@ impl Importer<'_> {
             plan.operators.iter().map(|o| ExpectedOperator { operator: o.name.clone(), parallelism: o.parallelism });
         let mut operators: Vec<_> = operators.collect();
         operators.sort_by(|a, b| a.operator.cmp(&b.operator));
-        let request = ImportRequest { job: self.job.clone(), number: read.number, kind: kind(read), operators };
+        let (job, labels) = (self.job.clone(), self.labels.clone());
+        let request = ImportRequest { job, number: read.number, kind: kind(read), operators, labels };
         let bar = words::Bar::new(self.context.quiet);
         let tasks = tasks::Tasks { importer: self, read, plan: &plan, left_out: done.left_out.len() };
         let report = import(

@@ -35,6 +35,8 @@ pub(crate) struct Args {
     /// Show everything as owned by this group
     #[arg(long)]
     gid: Option<u32>,
+    #[command(flatten)]
+    owners: super::owners::Args,
     /// Serve every read by the daemon instead of the kernel
     #[arg(long)]
     no_passthrough: bool,
@@ -110,6 +112,7 @@ struct Serving {
 }
 
 fn serve(context: &Context, args: &Args) -> Result<Serving> {
+    let jobs = args.owners.access()?;
     // Before a cache is made for a mount that cannot be.
     fuse::place(&args.mountpoint)?;
     let session = Session::open(&context.options())?;
@@ -119,9 +122,10 @@ fn serve(context: &Context, args: &Args) -> Result<Serving> {
     }
     let request = MountRequest {
         mountpoint: args.mountpoint.clone(),
-        allow_other: args.allow_other || args.uid.is_some(),
+        allow_other: args.allow_other,
         uid: args.uid,
         gid: args.gid,
+        jobs,
         passthrough: !args.no_passthrough,
     };
     if args.no_fetch_behind {
@@ -147,6 +151,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
     let fail = |what: &str, e: std::io::Error| Error::with_source(Kind::Other, format!("cannot {what}: {e}"), e);
     let exe = std::env::current_exe().map_err(|e| fail("find the program itself", e))?;
     let absolute = |p: &Path| std::path::absolute(p).map_err(|e| fail("resolve a path", e));
+    args.owners.access()?;
     // The child runs in `/`: every path must be absolute.
     let mut command: Vec<OsString> = Vec::new();
     let mut push = |items: &[OsString]| command.extend_from_slice(items);
@@ -186,6 +191,7 @@ fn daemon(context: &Context, args: &Args) -> Result<Exit> {
             push(&[flag.into(), value.to_string().into()]);
         }
     }
+    push(&args.owners.again().into_iter().map(OsString::from).collect::<Vec<_>>());
     push(&args.room.again().into_iter().map(OsString::from).collect::<Vec<_>>());
     push(&["--pin-idle".into(), format!("{}ms", args.pin_idle).into()]);
     push(&[absolute(&args.mountpoint)?.into_os_string()]);

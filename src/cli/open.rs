@@ -24,6 +24,8 @@ pub(crate) struct Args {
     /// The checkpoint's number; default: the next
     #[arg(long, value_name = "N", value_parser = super::snapshot::new_number)]
     number: Option<CheckpointNumber>,
+    #[command(flatten)]
+    labels: super::labels::Args,
 }
 
 fn expected(text: &str) -> Result<ExpectedOperator> {
@@ -39,10 +41,11 @@ fn expected(text: &str) -> Result<ExpectedOperator> {
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = &args.job;
     let expect = args.expect.iter().map(|e| expected(e)).collect::<Result<Vec<_>>>()?;
+    let labels = args.labels.labels()?;
     let session = super::snapshot::session(context, None)?;
     let _lock = session.writer_lock(job)?;
     let kind = if args.savepoint { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint };
-    let opened = engine::open(&session, job, args.number, expect, kind, true)?;
+    let opened = engine::open(&session, job, args.number, expect, kind, true, labels)?;
     for n in &opened.open_elsewhere {
         words::tell(context.quiet, &format!("{job}/{n} is open as well"));
     }

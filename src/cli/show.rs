@@ -2,9 +2,11 @@
 
 use ckptfs::engine::Session;
 use ckptfs::error::Result;
+use ckptfs::format::phases;
+use ckptfs::lifecycle::Checkpoint;
 use ckptfs::restore::inspect::{manifests, usage};
 use ckptfs::restore::{Selection, select};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::exit::Exit;
@@ -30,6 +32,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let unique = unique.checkpoints.get(&(checkpoint.job.clone(), checkpoint.number)).copied().unwrap_or_default();
     let m = &checkpoint.manifest;
     let origin = imported(&session, &checkpoint)?;
+    let manifests = manifests(&session, &checkpoint)?;
+    let phases: Vec<_> = manifests.iter().map(|manifest| phases::of(m, manifest)).collect();
     if context.json {
         let mut value = serde_json::to_value(&**m)
             .map_err(|e| ckptfs::error::Error::with_source(ckptfs::error::Kind::Other, "cannot make JSON", e))?;
@@ -38,6 +42,12 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             object.insert("checkpoint".to_owned(), json!(checkpoint.number.to_string()));
             object.insert("uid".to_owned(), json!(checkpoint.uid));
             object.insert("unique_bytes".to_owned(), json!(unique.unique));
+            if let Some(subtasks) = object.get_mut("subtasks").and_then(Value::as_array_mut) {
+                for (subtask, phases) in subtasks.iter_mut().filter_map(Value::as_object_mut).zip(&phases) {
+                    let phases = phases.iter().map(|(name, ms)| ((*name).to_owned(), json!(ms))).collect();
+                    subtask.insert("phases".to_owned(), phases);
+                }
+            }
             if let Some(properties) = &origin {
                 object.insert("imported".to_owned(), json!(properties));
             }
@@ -69,12 +79,15 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     ] {
         words::line(&format!("  {name:10} {value}"))?;
     }
+    for (key, value) in m.labels.iter() {
+        words::line(&words::clean(&format!("  {:10} {key}={value}", "label")))?;
+    }
     for (key, value) in origin.iter().flatten() {
-        words::line(&format!("  {key}: {value}"))?;
+        words::line(&words::clean(&format!("  {key}: {value}")))?;
     }
     let mut rows =
         vec![["OPERATOR", ">SUBTASK", ">FILES", ">LOGICAL", ">NEW", ">BUNDLES", "NAME"].map(str::to_owned).to_vec()];
-    for (entry, manifest) in m.subtasks.iter().zip(manifests(&session, &checkpoint)?) {
+    for (entry, manifest) in m.subtasks.iter().zip(&manifests) {
         rows.push(vec![
             entry.operator.to_string(),
             entry.subtask.to_string(),
@@ -86,24 +99,39 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         ]);
     }
     words::table(&rows)?;
+    times(&checkpoint, &phases)?;
     Ok(Exit::Done)
 }
 
-/// What an import noted of the checkpoint as a whole: where it came from, and what was left out.
-fn imported(
-    session: &Session,
-    checkpoint: &ckptfs::lifecycle::Checkpoint,
-) -> Result<Option<std::collections::BTreeMap<String, String>>> {
-    let Some(entry) = checkpoint.manifest.subtasks.iter().find(|s| s.operator.is_flink()) else { return Ok(None) };
-    Ok(Some(select::task_manifest(session, checkpoint, entry)?.properties.clone()))
+/// How long each subtask's phases took, where it is known.
+fn times(checkpoint: &Checkpoint, phases: &[Vec<(&'static str, u64)>]) -> Result<()> {
+    let columns = phases::columns(phases);
+    if columns.is_empty() {
+        return Ok(());
+    }
+    let mut head = vec!["OPERATOR".to_owned(), ">SUBTASK".to_owned()];
+    head.extend(columns.iter().map(|name| format!(">{} MS", phases::words(name).to_uppercase())));
+    let mut rows = vec![head];
+    for (entry, phases) in checkpoint.manifest.subtasks.iter().zip(phases) {
+        let mut row = vec![entry.operator.to_string(), entry.subtask.to_string()];
+        let ms =
+            |name| phases.iter().find(|(known, _)| known == name).map(|(_, ms)| ms.to_string()).unwrap_or_default();
+        row.extend(columns.iter().map(ms));
+        rows.push(row);
+    }
+    words::line("")?;
+    words::table(&rows)
 }
 
-fn files(
-    context: &Context,
-    session: &Session,
-    selection: &Selection,
-    checkpoint: &ckptfs::lifecycle::Checkpoint,
-) -> Result<Exit> {
+/// What an import noted of the checkpoint as a whole: where it came from, and what was left out.
+fn imported(session: &Session, checkpoint: &Checkpoint) -> Result<Option<std::collections::BTreeMap<String, String>>> {
+    let Some(entry) = checkpoint.manifest.subtasks.iter().find(|s| s.operator.is_flink()) else { return Ok(None) };
+    let mut properties = select::task_manifest(session, checkpoint, entry)?.properties.clone();
+    properties.retain(|name, _| !phases::is_phase(name));
+    Ok(Some(properties))
+}
+
+fn files(context: &Context, session: &Session, selection: &Selection, checkpoint: &Checkpoint) -> Result<Exit> {
     let mut rows = vec![["PATH", ">SIZE", "STORED", "COLUMN FAMILY", ">LEVEL", "DIGEST"].map(str::to_owned).to_vec()];
     let mut values = Vec::new();
     for entry in selection.subtasks(checkpoint)? {
@@ -130,7 +158,7 @@ fn files(
         }
     }
     if context.json {
-        words::json(&serde_json::Value::Array(values))?;
+        words::json(&Value::Array(values))?;
     } else {
         words::table(&rows)?;
     }

@@ -32,6 +32,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = new_number)]
     number: Option<CheckpointNumber>,
     #[command(flatten)]
+    labels: super::labels::Args,
+    #[command(flatten)]
     room: super::room::Args,
 }
 
@@ -64,6 +66,7 @@ pub(crate) fn session(context: &Context, near: Option<PathBuf>) -> Result<Sessio
 
 pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let job = &args.job;
+    let labels = args.labels.labels()?;
     // Before a store is created for a directory that cannot be stored.
     let scanned = ckptfs::engine::scan::scan(&args.directory)?;
     let session = session(context, Some(args.directory.clone()))?;
@@ -75,6 +78,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
         subtask: args.subtask,
         kind: if args.savepoint { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint },
         number: args.number,
+        labels,
     };
     let bar = words::Bar::new(context.quiet);
     let report = snapshot_scanned(&session, &request, &scanned, &bar)?;

@@ -2,6 +2,7 @@
 //! did not change there, is not read again.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ use super::{SnapshotReport, foreign_db};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
 use crate::format::rocks::{self, FileKind};
-use crate::format::{FilePath, Intent, TaskManifest};
+use crate::format::{FilePath, Intent, TaskManifest, phases};
 use crate::lifecycle::{Base, driver};
 use crate::limits;
 use crate::store::{Piece, Sources};
@@ -69,6 +70,7 @@ pub fn store(
     siblings: &[Arc<TaskManifest>],
     progress: &dyn Progress,
 ) -> Result<(SnapshotReport, Arc<TaskManifest>)> {
+    let begun = Instant::now();
     let Import { session, sources, intent, bases } = *import;
     let whose = format!("{}/{}", foreign.operator, foreign.task.subtask);
     let seen = foreign_db::check(sources, &mut foreign.files)
@@ -99,6 +101,7 @@ pub fn store(
     let bundle = if bytes.is_empty() { None } else { Some(transfer.send_bundle(bytes)?) };
     let counts = transfer.finish()?;
     links.finish()?;
+    foreign.described.properties.extend(phases::properties([(phases::UPLOAD, begun.elapsed())]));
     let mut manifest = upload::draft(&foreign.task, uid, foreign.described);
     manifest.place.subtask = Some((foreign.operator, foreign.task.subtask));
     manifest.new_bytes = counts.uploaded.into_inner();

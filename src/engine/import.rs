@@ -13,7 +13,7 @@ use super::phased::Phased;
 use super::snapshot;
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, TaskManifest, Verdict};
+use crate::format::{CheckpointKind, ExpectedOperator, Labels, TaskManifest, Verdict};
 use crate::lifecycle::{self, driver};
 use crate::limits;
 use crate::store::{Piece, Sources};
@@ -30,6 +30,8 @@ pub struct ImportRequest {
     pub kind: CheckpointKind,
     /// Its operators. [`Name::flink`] is not among them.
     pub operators: Vec<ExpectedOperator>,
+    /// What people write on it. One that an attempt before had begun keeps the labels that it was begun with.
+    pub labels: Labels,
 }
 
 /// A subtask of it, once its turn has come.
@@ -73,6 +75,7 @@ fn import_in_phases<'a>(
         number: request.number,
         kind: request.kind,
         expected,
+        labels: request.labels.clone(),
         uid: None,
         origin: None,
         remedy: "import it as another --job",

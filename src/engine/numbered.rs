@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::origin::Origin;
-use super::snapshot;
+use super::snapshot::{self, Begin};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, Intent};
+use crate::format::{CheckpointKind, ExpectedOperator, Intent, Labels};
 use crate::lifecycle::{self, Base};
 use crate::types::{CheckpointNumber, Name, Uid};
 
@@ -18,6 +18,7 @@ pub(super) struct Numbered<'a> {
     pub(super) number: CheckpointNumber,
     pub(super) kind: CheckpointKind,
     pub(super) expected: Vec<ExpectedOperator>,
+    pub(super) labels: Labels,
     /// The uid that it must have; nothing for a random one.
     pub(super) uid: Option<Uid>,
     /// A checkpoint that may be reused beside the job's newest.
@@ -47,7 +48,7 @@ pub(super) fn begin(session: &Session, wanted: &Numbered<'_>) -> Result<Begun> {
     let uids = wanted.uid.map_or_else(Uid::random, Ok);
     let uids = vec![uids.map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?];
     let expected = wanted.expected.clone();
-    let kind = (wanted.kind, true);
+    let kind = Begin { kind: wanted.kind, detached: true, labels: wanted.labels.clone() };
     let opened = match snapshot::open_as(session, job, (Some(number), uids), expected, kind, wanted.origin.clone()) {
         Ok(opened) => opened,
         Err(e) if e.kind() == Kind::Conflict => {
@@ -68,6 +69,10 @@ fn resume(session: &Session, wanted: &Numbered<'_>, begun: Intent) -> Result<Beg
         let (job, number) = (wanted.job, wanted.number);
         let why = format!("{job}/{number} was begun as something else (`ckptfs abort` ends it): {}", wanted.remedy);
         return Err(Error::new(Kind::Conflict, why));
+    }
+    if begun.labels != wanted.labels {
+        // Other ones are no reason to lose the checkpoint: its number cannot be used twice.
+        log::warn!("{}/{} was begun before, and keeps the labels that it was begun with", wanted.job, wanted.number);
     }
     session.ready_to_write()?;
     // Whoever began it may have died before it looked: what is dead by now, or gone, is no base. What was acknowledged before was so after

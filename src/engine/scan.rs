@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::link::{Link, Links};
 use crate::error::{Error, Kind, Result};
@@ -62,6 +63,8 @@ pub struct Scan {
     pub files: Vec<ScannedFile>,
     /// RocksDB's id of the database, where the MANIFEST has it.
     pub db_id: Option<String>,
+    /// How long looking took.
+    pub took: Duration,
 }
 
 fn invalid(path: &Path, why: impl std::fmt::Display) -> Error {
@@ -91,6 +94,7 @@ fn read_small(dir: &Dir, name: &str, limit: u64) -> Result<Vec<u8>> {
 /// # Errors
 /// When it is not a RocksDB directory, not whole, or in use; the message says what to do.
 pub fn scan(path: &Path) -> Result<Scan> {
+    let begun = Instant::now();
     let dir = open(path)?;
     refuse_running(&dir, path)?;
     let entries = dir.list().map_err(from_local)?;
@@ -146,9 +150,10 @@ pub fn scan(path: &Path) -> Result<Scan> {
         return Err(invalid(path, format!("{} files, at most {} may be", files.len(), limits::FILES_PER_TASK)));
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
-    let mut scan = Scan { dir, path: path.to_owned(), files, db_id: None };
+    let mut scan = Scan { dir, path: path.to_owned(), files, db_id: None, took: Duration::ZERO };
     check_live(&mut scan)?;
     refuse_wal_elsewhere(&scan)?;
+    scan.took = begun.elapsed();
     Ok(scan)
 }
 

@@ -10,7 +10,7 @@ use super::scan::{Scan, scan};
 use super::upload::{Task, store_directory};
 use crate::cache::Session;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, Intent, Verdict};
+use crate::format::{CheckpointKind, ExpectedOperator, Intent, Labels, Verdict};
 use crate::lifecycle::complete::Completed;
 use crate::lifecycle::{
     self, Base, LifecycleError, OpenPlan, Opened, abort as abort_machine, ack, complete as complete_machine, driver,
@@ -34,6 +34,8 @@ pub struct SnapshotRequest {
     pub kind: CheckpointKind,
     /// The number; nothing for the next.
     pub number: Option<CheckpointNumber>,
+    /// What people write on it. Of an acknowledgement it is not asked: the intent has them.
+    pub labels: Labels,
 }
 
 /// What a snapshot came to.
@@ -85,10 +87,18 @@ pub fn open(
     expected: Vec<ExpectedOperator>,
     kind: CheckpointKind,
     detached: bool,
+    labels: Labels,
 ) -> Result<Opened> {
     session.ready_to_write()?;
     let origin = origin::of(session, job, None)?;
-    open_from(session, job, number, expected, (kind, detached), origin)
+    open_from(session, job, number, expected, Begin { kind, detached, labels }, origin)
+}
+
+/// As what a checkpoint begins.
+pub(super) struct Begin {
+    pub(super) kind: CheckpointKind,
+    pub(super) detached: bool,
+    pub(super) labels: Labels,
 }
 
 pub(super) fn open_from(
@@ -96,12 +106,12 @@ pub(super) fn open_from(
     job: &Name,
     number: Option<CheckpointNumber>,
     expected: Vec<ExpectedOperator>,
-    (kind, detached): (CheckpointKind, bool),
+    begin: Begin,
     origin: Option<Origin>,
 ) -> Result<Opened> {
     let uids: std::io::Result<Vec<Uid>> = (0..limits::OPEN_TRIES).map(|_| Uid::random()).collect();
     let uids = uids.map_err(|e| Error::with_source(Kind::Other, "the kernel gives no randomness", e))?;
-    open_as(session, job, (number, uids), expected, (kind, detached), origin)
+    open_as(session, job, (number, uids), expected, begin, origin)
 }
 
 /// The same with these uids, one per try.
@@ -110,7 +120,7 @@ pub(super) fn open_as(
     job: &Name,
     (number, uids): (Option<CheckpointNumber>, Vec<Uid>),
     expected: Vec<ExpectedOperator>,
-    (kind, detached): (CheckpointKind, bool),
+    Begin { kind, detached, labels }: Begin,
     origin: Option<Origin>,
 ) -> Result<Opened> {
     session.ready_to_write()?;
@@ -128,7 +138,7 @@ pub(super) fn open_as(
         pinned: pinned.into_iter().collect(),
         opened_ms: now_ms(),
     };
-    let opened = driver::run(&session.store, lifecycle::open::Open::new(plan))?;
+    let opened = driver::run(&session.store, lifecycle::open::Open::new(plan).labelled(labels))?;
     for (n, why) in &opened.unreadable {
         log::warn!("{job}/{n} cannot be believed and is not a base: {why}");
     }
@@ -185,7 +195,7 @@ fn snapshot_in_phases(
     session: &Session,
     request: &SnapshotRequest,
     scanned: &Scan,
-    progress: &dyn Progress,
+    progress: &Phased<'_>,
 ) -> Result<SnapshotReport> {
     let begun = Instant::now();
     let operator = Name::encode(&request.operator);
@@ -208,7 +218,8 @@ fn snapshot_in_phases(
         let ahead = session.store.answers_at_once().then(|| beside(scope, || Ahead::look(session, scanned)));
         let ahead = || ahead.map(Beside::join).unwrap_or_default();
         let origin = origin::of(session, &request.job, Some(scanned))?;
-        let opened = open_from(session, &request.job, request.number, expected, (request.kind, false), origin)?;
+        let begin = Begin { kind: request.kind, detached: false, labels: request.labels.clone() };
+        let opened = open_from(session, &request.job, request.number, expected, begin, origin)?;
         let number = opened.number;
         let task = Task { job: &request.job, number, operator: &request.operator, subtask: request.subtask };
         let stored = store_directory(session, scanned, ahead, &opened.intent, &opened.bases, &task, progress);
@@ -276,7 +287,7 @@ fn acknowledge_in_phases(
     session: &Session,
     request: &SnapshotRequest,
     number: CheckpointNumber,
-    progress: &dyn Progress,
+    progress: &Phased<'_>,
 ) -> Result<SnapshotReport> {
     let begun = Instant::now();
     progress.phase("scan");

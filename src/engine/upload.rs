@@ -10,13 +10,14 @@ use super::base::BaseIndex;
 use super::cancel::Cancel;
 use super::input::{Input, StateFile};
 use super::pack::{self, Content, Packed, Sparse};
+use super::phased::Phased;
 use super::plan::{Decision, decide};
 use super::scan::Scan;
 use super::snapshot::SnapshotReport;
 use super::transfer::{Counts, Scope, Stored, Transfer};
 use crate::cache::{Batch, Session};
 use crate::error::{Error, Kind, Result};
-use crate::format::{Intent, Place, Role, TaskManifest};
+use crate::format::{Intent, Place, Role, TaskManifest, phases};
 use crate::lifecycle::{Base, ack, driver};
 use crate::limits;
 use crate::types::{BlobName, CheckpointNumber, Digest, KeyGroupRange, Name, Progress, Uid, beside};
@@ -55,7 +56,7 @@ pub(super) fn store_directory<'a>(
     intent: &Intent,
     bases: &[Base],
     task: &Task<'_>,
-    progress: &dyn Progress,
+    progress: &Phased<'_>,
 ) -> Result<SnapshotReport> {
     let operator = Name::encode(task.operator);
     let mut base = BaseIndex::load(session, bases, &operator, task.subtask)?;
@@ -69,7 +70,8 @@ pub(super) fn store_directory<'a>(
             Err(Lost(blobs)) => base = base.without(blobs),
         }
     };
-    let described = Described { backend: scan.db_id.clone(), ..Described::default() };
+    let properties = phases::properties(progress.so_far().into_iter().chain([(phases::SCAN, scan.took)]));
+    let described = Described { backend: scan.db_id.clone(), properties, ..Described::default() };
     let mut manifest = draft(task, intent.place.uid, described);
     manifest.new_bytes = counts.uploaded.into_inner();
     packed.fill(&mut manifest, &inputs(Some(scan), &[]), bundle)?;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::header::Record;
+use super::labels::Labels;
 use super::place::{Place, Role};
 use crate::limits;
 use crate::types::{CheckpointNumber, Epoch, Name, Uid};
@@ -59,6 +60,9 @@ pub struct Intent {
     /// A savepoint that the job ends with: tasks that find this intent send nothing after its barrier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stop: bool,
+    /// What people wrote on it. Nothing is decided by them.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 impl Record for Intent {
@@ -85,6 +89,7 @@ impl Record for Intent {
         if self.stop && self.kind != CheckpointKind::Savepoint {
             return Err("only a savepoint can end a job".to_owned());
         }
+        self.labels.check()?;
         let mut subtasks = 0usize;
         let mut seen = std::collections::HashSet::new();
         for e in &self.expected {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::header::Record;
 use super::intent::{BaseRef, CheckpointKind};
+use super::labels::Labels;
 use super::place::{Place, Role};
 use crate::limits;
 use crate::types::{Digest, Epoch, Name, Uid};
@@ -53,6 +54,9 @@ pub struct CheckpointManifest {
     pub opened_ms: u64,
     /// See `opened_ms`.
     pub completed_ms: u64,
+    /// The labels of its intent.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 /// A subtask's line in the checkpoint manifest.
@@ -104,6 +108,7 @@ impl CheckpointManifest {
         if self.bases.len() > limits::BASES {
             return Err(format!("{} bases, at most {} may be", self.bases.len(), limits::BASES));
         }
+        self.labels.check()?;
         let (mut logical, mut new, mut files) = (0u64, 0u64, 0u64);
         let mut last: Option<(&Name, u32)> = None;
         for s in &self.subtasks {

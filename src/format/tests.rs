@@ -11,10 +11,14 @@ use serde_json::{Value, json};
 use super::header::{decode, decode_at, encode, encode_requiring};
 use super::records::{ExpiredRecord, FloorRecord, PinHolder, PinRecord};
 use super::task::{BlobEntry, FileEntry, FilePath, SstInfo, Tail, TaskManifest};
-use super::{BaseRef, CheckpointKind, ExpectedOperator, FormatError, Intent, Outcome, Place, Record, Role};
+use super::{BaseRef, CheckpointKind, ExpectedOperator, FormatError, Intent, Labels, Outcome, Place, Record, Role};
 use crate::error::Kind;
 use crate::limits;
 use crate::types::{BlobName, CheckpointNumber, Digest, Epoch, Extent, Key, KeyGroupRange, Name, Uid};
+
+fn labels<const N: usize>(of: [(&str, String); N]) -> Labels {
+    Labels::new(of.map(|(key, value)| (key.to_owned(), value))).unwrap()
+}
 
 fn object(kind: &str, body: &[u8]) -> Vec<u8> {
     let header = json!({"ckptfs": kind, "length": body.len(), "blake3": Digest::of(body), "requires": [],
@@ -449,6 +453,7 @@ proptest! {
             detached: true,
             opened_ms: ms,
             stop: ms % 2 == 1,
+            labels: labels([("key", text.chars().filter(|c| !c.is_control()).take(50).collect())]),
         })?;
     }
 

@@ -1,9 +1,11 @@
 //! The view's attributes as the kernel's: owner, mode, blocks, and how long they may be remembered.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, Generation, INodeNo};
 
+use crate::types::Name;
 use crate::view::{Attr, Kind, Lasting};
 
 /// How long the kernel may remember what never changes: a day. It bounds what is lost if an invalidation is ever
@@ -23,6 +25,39 @@ pub(super) struct Owner {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) others: bool,
+}
+
+/// Who owns a job's directories and who may enter them, where that is not as in the rest of the mount. Its files keep the mount's owner and
+/// mode: one file may belong to several jobs and is one inode, so that only the way to it can be a job's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JobAccess {
+    /// The owner; the mount's where it is not given.
+    pub uid: Option<u32>,
+    /// The group; the mount's where it is not given.
+    pub gid: Option<u32>,
+    /// The permissions, at most `0o777`. Where they are not given: as the mount's; those of a job with an owner let nobody else in.
+    pub mode: Option<u16>,
+}
+
+/// Owners of all that is shown.
+#[derive(Debug)]
+pub(super) struct Owners {
+    pub(super) all: Owner,
+    pub(super) jobs: BTreeMap<Name, JobAccess>,
+}
+
+impl Owners {
+    /// `job`: whose directory it is, if it is one.
+    pub(super) fn attr(&self, attr: &Attr, job: Option<&Name>) -> FileAttr {
+        let mut shown = self.all.attr(attr);
+        if let Some(access) = job.and_then(|job| self.jobs.get(job)) {
+            let kept_in = access.uid.map(|_| 0o550);
+            shown.uid = access.uid.unwrap_or(shown.uid);
+            shown.gid = access.gid.unwrap_or(shown.gid);
+            shown.perm = access.mode.map(|mode| mode & 0o777).or(kept_in).unwrap_or(shown.perm);
+        }
+        shown
+    }
 }
 
 /// How long the name may be remembered.

@@ -12,7 +12,7 @@ use fuser::{
 };
 
 use super::ahead::Reader;
-use super::attr::{self, GENERATION, Owner};
+use super::attr::{self, GENERATION, Owners};
 use super::errno::{errno, is_news};
 use super::handles::{Bytes, Handles, Open, OpenDirectory, OpenFile};
 use super::notify::Notes;
@@ -44,7 +44,7 @@ thread_local! {
 /// One mount.
 pub(super) struct Inner {
     pub(super) view: View,
-    pub(super) owner: Owner,
+    pub(super) owners: Owners,
     /// Threads that wait for names and manifests.
     pub(super) names: Pool,
     /// Threads that wait for files: others, so that `ls` never waits behind large fetches.
@@ -58,7 +58,7 @@ pub(super) struct Inner {
 /// A listing on its way: with attributes or without.
 trait Page: Refuse {
     /// Adds an entry; says whether there was no room left.
-    fn push(&mut self, owner: Owner, next: u64, item: &crate::view::Item<'_>) -> bool;
+    fn push(&mut self, owners: &Owners, next: u64, item: &crate::view::Item<'_>) -> bool;
     /// Sends it.
     fn send(self);
     /// Whether the kernel remembers what the names stand for.
@@ -68,10 +68,11 @@ trait Page: Refuse {
 impl Page for ReplyDirectoryPlus {
     const BINDS: bool = true;
 
-    fn push(&mut self, owner: Owner, next: u64, item: &crate::view::Item<'_>) -> bool {
+    fn push(&mut self, owners: &Owners, next: u64, item: &crate::view::Item<'_>) -> bool {
         // One time for name and attributes: the shorter.
         let ttl = attr::entry_ttl(item.lasting);
-        self.add(INodeNo(item.attr.ino), next, item.name, &ttl, &owner.attr(&item.attr), GENERATION)
+        let shown = owners.attr(&item.attr, item.job.as_ref());
+        self.add(INodeNo(item.attr.ino), next, item.name, &ttl, &shown, GENERATION)
     }
 
     fn send(self) {
@@ -82,7 +83,7 @@ impl Page for ReplyDirectoryPlus {
 impl Page for ReplyDirectory {
     const BINDS: bool = false;
 
-    fn push(&mut self, _: Owner, next: u64, item: &crate::view::Item<'_>) -> bool {
+    fn push(&mut self, _: &Owners, next: u64, item: &crate::view::Item<'_>) -> bool {
         self.add(INodeNo(item.attr.ino), next, attr::file_type(item.attr.kind), item.name)
     }
 
@@ -131,12 +132,13 @@ impl Inner {
         match result {
             Ok(found) => {
                 let (attr_ttl, entry_ttl) = (attr::attr_ttl(found.lasting), attr::entry_ttl(found.lasting));
-                reply.entry_with_ttls(&attr_ttl, &entry_ttl, &self.owner.attr(&found.attr), GENERATION);
+                let shown = self.owners.attr(&found.attr, found.job.as_ref());
+                reply.entry_with_ttls(&attr_ttl, &entry_ttl, &shown, GENERATION);
                 self.view.answered(parent, name, found.attr.ino);
             }
             // Below a checkpoint a name that is not there never will be; RocksDB asks for such ones at every open.
             Err(ViewError::NotFound) if self.view.directory(parent) == Ok(Lasting::All) => {
-                reply.entry(&attr::entry_ttl(Lasting::All), &self.owner.absent(), GENERATION);
+                reply.entry(&attr::entry_ttl(Lasting::All), &self.owners.all.absent(), GENERATION);
             }
             Err(e) => refuse("lookup", parent, &e, reply),
         }
@@ -205,7 +207,7 @@ impl Inner {
         let mut lazy = Vec::new();
         while let Some(item) = self.view.item(names, at) {
             at = at.saturating_add(1);
-            if reply.push(self.owner, at, &item) {
+            if reply.push(&self.owners, at, &item) {
                 break;
             }
             if R::BINDS && View::is_lazy(item.attr.ino) {

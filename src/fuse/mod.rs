@@ -15,4 +15,5 @@ mod passthrough;
 mod pool;
 mod watchdog;
 
+pub use attr::JobAccess;
 pub use mounted::{MountRequest, Mounted, Unmounted, mount, place, umount};

@@ -1,5 +1,6 @@
 //! A mount's life: made by our own mount(2), ended by a signal, by `umount`, or from inside.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{Config, Session, SessionACL};
 
-use super::attr::Owner;
+use super::attr::{JobAccess, Owner, Owners};
 use super::filesystem::Adapter;
 use super::handles::Handles;
 use super::inner::Inner;
@@ -24,6 +25,7 @@ use crate::local::signal::{Asked, Signals};
 use crate::local::watch::Watcher;
 use crate::local::{mounts, process, xattr};
 use crate::metrics::MountCounters;
+use crate::types::Name;
 use crate::view::View;
 
 /// How long an unmount waits for the session to end. While files are open it cannot; they go on.
@@ -46,6 +48,8 @@ pub struct MountRequest {
     pub uid: Option<u32>,
     /// Group of what is shown.
     pub gid: Option<u32>,
+    /// Jobs whose directories have an owner or a mode of their own. An owner lets others in, as `uid` does.
+    pub jobs: BTreeMap<Name, JobAccess>,
     /// Whether the kernel may read local files itself.
     pub passthrough: bool,
 }
@@ -54,7 +58,8 @@ impl MountRequest {
     /// For us alone, with passthrough.
     #[must_use]
     pub fn new(mountpoint: impl Into<PathBuf>) -> Self {
-        Self { mountpoint: mountpoint.into(), allow_other: false, uid: None, gid: None, passthrough: true }
+        let (mountpoint, jobs) = (mountpoint.into(), BTreeMap::new());
+        Self { mountpoint, allow_other: false, uid: None, gid: None, jobs, passthrough: true }
     }
 }
 
@@ -121,9 +126,10 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
     let failed = |what: &str, e: std::io::Error| {
         Error::with_source(Kind::Other, format!("cannot {what} for the mount on {}", request.mountpoint.display()), e)
     };
-    let others = request.allow_other || request.uid.is_some();
+    let owned = request.jobs.values().any(|job| job.uid.is_some());
+    let others = request.allow_other || request.uid.is_some() || owned;
     let options = MountOptions { allow_other: others, ..MountOptions::default() };
-    let owner = Owner {
+    let all = Owner {
         uid: request.uid.unwrap_or_else(process::euid),
         gid: request.gid.unwrap_or_else(process::egid),
         others,
@@ -137,7 +143,7 @@ pub fn mount(request: &MountRequest, view: View) -> Result<Mounted> {
     });
     let inner = Inner {
         view,
-        owner,
+        owners: Owners { all, jobs: request.jobs.clone() },
         names: Pool::new(counters.clone()),
         files: Pool::new(counters.clone()),
         handles: Handles::default(),

@@ -277,6 +277,7 @@ impl Complete {
             files: sum(|t| t.files),
             opened_ms: intent.opened_ms,
             completed_ms: self.completed_ms,
+            labels: intent.labels.clone(),
             subtasks: self.tasks.clone(),
         };
         let uid = intent.place.uid;

@@ -12,7 +12,7 @@ use super::pin::PinRef;
 use super::survey::{Floors, Survey, highest_epoch};
 use crate::format::records::PinRecord;
 use crate::format::{
-    BaseRef, CheckpointKind, CheckpointManifest, ExpectedOperator, Intent, Outcome, Place, Role, Verdict,
+    BaseRef, CheckpointKind, CheckpointManifest, ExpectedOperator, Intent, Labels, Outcome, Place, Role, Verdict,
 };
 use crate::limits;
 use crate::store::Created;
@@ -102,6 +102,7 @@ pub struct Open {
     plan: OpenPlan,
     full: bool,
     stop: bool,
+    labels: Labels,
     phase: Phase,
     tries: u32,
     survey: Survey,
@@ -124,6 +125,7 @@ impl Open {
             plan,
             full: false,
             stop: false,
+            labels: Labels::default(),
             phase: Phase::Begin,
             tries: 0,
             survey: Survey::default(),
@@ -150,6 +152,13 @@ impl Open {
     #[must_use]
     pub fn stopping(mut self) -> Self {
         self.stop = true;
+        self
+    }
+
+    /// Writes these labels into the intent; completion copies them into the checkpoint manifest.
+    #[must_use]
+    pub fn labelled(mut self, labels: Labels) -> Self {
+        self.labels = labels;
         self
     }
 
@@ -336,6 +345,7 @@ impl Open {
             detached: self.plan.detached,
             opened_ms: self.plan.opened_ms,
             stop: self.stop,
+            labels: self.labels.clone(),
         };
         let create = Request::Create(Key::intent(&job, number), tri!(write(&intent)));
         // The intent says what came of them. A further try begins afresh.

@@ -50,7 +50,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::format::CheckpointManifest;
+    use crate::format::{CheckpointManifest, Labels};
     use crate::types::{Epoch, Name, Uid};
 
     fn listing(of: &[(u64, u64, CheckpointKind, bool)]) -> JobListing {
@@ -68,6 +68,7 @@ mod tests {
                 files: 0,
                 opened_ms: 0,
                 completed_ms: *completed_ms,
+                labels: Labels::default(),
             };
             let (job, uid, manifest) = (job.clone(), Uid::from_bytes([2; 16]), Arc::new(manifest));
             (number, Checkpoint { job, number, uid, manifest, hidden: *hidden, expired: false, pinned: false })

@@ -37,6 +37,8 @@ pub use source::{Free, Listed, Listing, OnWhole, Parts, Source};
 use job::Jobs;
 use node::{Entry, Node};
 
+use crate::types::Name;
+
 const LATEST: &str = "latest";
 const MANIFEST: &str = "manifest.json";
 const FLINK: &str = "flink";
@@ -66,10 +68,12 @@ pub enum Lasting {
 }
 
 /// An answered lookup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// What was found.
     pub attr: Attr,
+    /// The job that it belongs to, if it is a directory of one.
+    pub job: Option<Name>,
     /// For how long.
     pub lasting: Lasting,
 }
@@ -93,12 +97,14 @@ impl Names {
 }
 
 /// One of the names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The name.
     pub name: &'a str,
     /// What it stands for now.
     pub attr: Attr,
+    /// The job that it belongs to, if it is a directory of one.
+    pub job: Option<Name>,
     /// For how long.
     pub lasting: Lasting,
 }
@@ -159,7 +165,7 @@ impl Core {
     }
 
     fn found(&self, node: &Node, parent: &Node) -> Found {
-        Found { attr: self.attr_of(node, None), lasting: lasting(parent, node) }
+        Found { attr: self.attr_of(node, None), job: node.job().cloned(), lasting: lasting(parent, node) }
     }
 
     fn node(&self, ino: u64) -> Result<Node, ViewError> {
@@ -223,7 +229,7 @@ impl View {
             Node::Root | Node::Job(_) => Lasting::Moment,
             _ => Lasting::All,
         };
-        Ok(Found { attr: self.0.attr_of(&node, Some(ino)), lasting })
+        Ok(Found { attr: self.0.attr_of(&node, Some(ino)), job: node.job().cloned(), lasting })
     }
 
     /// A name in a directory, where memory or the local disk has the answer.
@@ -238,7 +244,7 @@ impl View {
             Node::Root => match core.known_job(name) {
                 Some(job) => Ok(Node::Job(job)),
                 // What is no name of a job needs no asking.
-                None if crate::types::Name::parse(name).is_err() => Err(ViewError::NotFound),
+                None if Name::parse(name).is_err() => Err(ViewError::NotFound),
                 None => return None,
             },
             Node::Job(job) => core.known_in_job(job, name)?,
@@ -356,16 +362,20 @@ impl View {
     /// The name at a place of a listing; `.` and `..` come first. Nothing after the last.
     #[must_use]
     pub fn item<'a>(&self, names: &'a Names, at: u64) -> Option<Item<'a>> {
-        let of = |ino| self.attr(ino).ok().map(|found| found.attr);
+        let own = |name, ino| {
+            let Found { attr, job, .. } = self.attr(ino).ok()?;
+            Some(Item { name, attr, job, lasting: Lasting::Nothing })
+        };
         match at {
-            0 => Some(Item { name: ".", attr: of(names.ino)?, lasting: Lasting::Nothing }),
-            1 => Some(Item { name: "..", attr: of(names.parent)?, lasting: Lasting::Nothing }),
+            0 => own(".", names.ino),
+            1 => own("..", names.parent),
             _ => {
                 let entry = usize::try_from(at).ok()?.checked_sub(2).and_then(|at| names.entries.get(at))?;
                 if let Node::Blob(blob) = &entry.node {
                     self.0.look_for_local(blob);
                 }
-                Some(Item { name: &entry.name, attr: self.0.attr_of(&entry.node, None), lasting: names.lasting })
+                let (attr, job) = (self.0.attr_of(&entry.node, None), entry.node.job().cloned());
+                Some(Item { name: &entry.name, attr, job, lasting: names.lasting })
             }
         }
     }

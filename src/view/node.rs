@@ -222,6 +222,15 @@ impl Blob {
 }
 
 impl Node {
+    /// Whose directory it is. The mount gates what lies below by it.
+    pub(super) fn job(&self) -> Option<&Name> {
+        match self {
+            Self::Job(job) => Some(&job.name),
+            Self::Directory(directory) => Some(&directory.checkpoint.job),
+            Self::Root | Self::Latest(_) | Self::Text(_) | Self::File(_) | Self::Blob(_) => None,
+        }
+    }
+
     /// What `stat` tells. `asked` is the number that it was asked by, where it was.
     pub(super) fn attr(&self, asked: Option<u64>, root_mtime_ms: u64) -> Attr {
         let directory = |ino, mtime_ms| Attr { ino, kind: Kind::Directory, size: 0, nlink: 1, mtime_ms };

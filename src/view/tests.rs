@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::format::{
-    BlobEntry, CheckpointKind, CheckpointManifest, FileEntry, FilePath, Place, Role, SubtaskEntry, TaskManifest,
+    BlobEntry, CheckpointKind, CheckpointManifest, FileEntry, FilePath, Labels, Place, Role, SubtaskEntry, TaskManifest,
 };
 use crate::types::{BlobName, CheckpointNumber, Digest, Epoch, Extent, Name, Uid};
 
@@ -156,6 +156,7 @@ fn publish(fake: &Fake, job: &str, n: u64, files: &[(&str, &[u8])]) -> Checkpoin
         files: files.len() as u64,
         opened_ms: 1_000_000 + n,
         completed_ms: 1_000_000 + n * 1000,
+        labels: Labels::default(),
     };
     fake.0.tasks.lock().unwrap().insert(digest, Arc::new(manifest));
     let mut jobs = fake.0.jobs.lock().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use ckptfs::cache::{Session, gone};
 use ckptfs::engine::gc::{self, GcOptions};
 use ckptfs::engine::{SnapshotRequest, snapshot_directory};
-use ckptfs::format::CheckpointKind;
+use ckptfs::format::{CheckpointKind, Labels};
 use ckptfs::lifecycle::sweep::SweepOptions;
 use ckptfs::restore::inspect::manifests;
 use ckptfs::restore::verify::{FindingKind, Options, Read, Scope, verify};
@@ -97,6 +97,7 @@ pub fn after(yard: &Yard, scenario: &Scenario, before: &Truth, decided: &BTreeMa
             subtask: 0,
             kind: CheckpointKind::Checkpoint,
             number: None,
+            labels: Labels::default(),
         };
         let report =
             snapshot_directory(&session, &request, &Silent).map_err(|e| format!("no further snapshot: {e:#}"))?;

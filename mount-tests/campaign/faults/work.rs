@@ -10,7 +10,7 @@ use ckptfs::engine::gc::{self, GcOptions};
 use ckptfs::engine::{self, SnapshotRequest, life};
 use ckptfs::error::{Error, Kind};
 use ckptfs::format::records::PinHolder;
-use ckptfs::format::{CheckpointKind, ExpectedOperator};
+use ckptfs::format::{CheckpointKind, ExpectedOperator, Labels};
 use ckptfs::lifecycle::sweep::SweepOptions;
 use ckptfs::lifecycle::takeover::TakeOver;
 use ckptfs::lifecycle::{Checkpoint, PinRef, driver};
@@ -36,7 +36,7 @@ pub struct Host<'a> {
 
 fn request(job: &Name, operator: &str, subtask: u32, directory: PathBuf) -> SnapshotRequest {
     let (job, operator, kind) = (job.clone(), operator.to_owned(), CheckpointKind::Checkpoint);
-    SnapshotRequest { job, directory, operator, subtask, kind, number: None }
+    SnapshotRequest { job, directory, operator, subtask, kind, number: None, labels: Labels::default() }
 }
 
 impl<'a> Host<'a> {
@@ -101,7 +101,7 @@ impl<'a> Host<'a> {
         let parallelism = 1 + below(3) as u32;
         let expected = vec![ExpectedOperator { operator: Name::parse("count").unwrap(), parallelism }];
         let opened = world.tally.run("open", &[Kind::Conflict, Kind::Fenced], || {
-            engine::open(&self.session, &job, None, expected, CheckpointKind::Checkpoint, true)
+            engine::open(&self.session, &job, None, expected, CheckpointKind::Checkpoint, true, Labels::default())
         });
         let Ok(opened) = opened else { return };
         let n = opened.number;

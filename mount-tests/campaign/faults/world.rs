@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ckptfs::cache::{Cache, CacheOptions, Session};
 use ckptfs::engine::{self, SnapshotRequest};
 use ckptfs::error::{Error, Kind};
-use ckptfs::format::CheckpointKind;
+use ckptfs::format::{CheckpointKind, Labels};
 use ckptfs::lifecycle::{Catalog, Checkpoint};
 use ckptfs::restore::copy;
 use ckptfs::store::{Store, StoreOptions};
@@ -124,6 +124,7 @@ impl World {
             subtask: 0,
             kind: CheckpointKind::Checkpoint,
             number: None,
+            labels: Labels::default(),
         };
         let number = engine::snapshot_directory(session, &request, &Silent).unwrap().number;
         std::fs::remove_dir_all(directory).unwrap();

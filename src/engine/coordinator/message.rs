@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::format::phases;
 use crate::types::{CheckpointNumber, Name, Uid};
 
 /// What kind of checkpoint is wanted.
@@ -98,22 +99,19 @@ pub(super) fn short(reason: &str) -> String {
     reason.get(..end).unwrap_or_default().to_owned()
 }
 
-/// Names under which durations stand among a task manifest's properties.
-const DURATIONS: [&str; 4] = ["start_delay_ms", "alignment_ms", "sync_ms", "async_ms"];
-
 impl AckReport {
     /// The durations as properties of a task manifest, so that a coordinator on another host has them too.
     #[must_use]
     pub fn properties(&self) -> BTreeMap<String, String> {
         let values = [self.start_delay_ms, self.alignment_ms, self.sync_ms, self.async_ms];
-        DURATIONS.iter().zip(values).map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
+        phases::JOB.iter().zip(values).map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
     }
 
     /// Reads [`AckReport::properties`] back. What is not there or no number counts as 0.
     #[must_use]
     pub fn from_properties(logical_bytes: u64, new_bytes: u64, properties: &BTreeMap<String, String>) -> Self {
         let [start_delay_ms, alignment_ms, sync_ms, async_ms] =
-            DURATIONS.map(|name| properties.get(name).and_then(|text| text.parse().ok()).unwrap_or_default());
+            phases::JOB.map(|name| properties.get(name).and_then(|text| text.parse().ok()).unwrap_or_default());
         Self { logical_bytes, new_bytes, start_delay_ms, alignment_ms, sync_ms, async_ms }
     }
 }

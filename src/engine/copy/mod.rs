@@ -98,6 +98,7 @@ fn copy_in_phases(
         number,
         kind: checkpoint.manifest.kind,
         expected: expected(checkpoint)?,
+        labels: checkpoint.manifest.labels.clone(),
         uid: Some(uid),
         origin: origin((from, to), checkpoint, &listing),
         remedy: "copy it --as another job",

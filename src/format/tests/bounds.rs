@@ -59,6 +59,17 @@ fn intents_are_bounded() {
         r.expected = (0..full).map(|i| one(i, limits::PARALLELISM)).collect();
         r.expected.extend((n > limits::SUBTASKS).then(|| one(full, 1)));
     });
+    let labelled = |labels: Value| Intent { labels: record(labels), ..of.clone() };
+    let many = |n| Value::Object((0..n).map(|i| (format!("k{i}"), json!("v"))).collect());
+    at_most(&of, limits::LABELS, "labels, at most", |r, n| r.labels = record(many(n)));
+    at_most(&of, limits::LABEL_KEY_LEN, "a key is", |r, n| r.labels = record(json!({ text(n): "v" })));
+    at_most(&of, limits::LABEL_VALUE_LEN, "its value has", |r, n| r.labels = record(json!({ "k": text(n) })));
+    for wrong in ["", "-k", "a b", "a\nb", "k\u{e4}", "a=b"] {
+        assert!(labelled(json!({ wrong: "v" })).check().unwrap_err().contains("a key is"), "{wrong:?}");
+    }
+    for wrong in ["\n", "\u{1b}[2J", "\u{9b}"] {
+        assert!(labelled(json!({ "k": wrong })).check().unwrap_err().contains("control character"), "{wrong:?}");
+    }
     let stop = |kind| Intent { stop: true, kind, ..of.clone() }.check();
     assert_eq!(stop(CheckpointKind::Savepoint), Ok(()));
     assert!(stop(CheckpointKind::Checkpoint).unwrap_err().contains("only a savepoint"));
@@ -80,6 +91,11 @@ fn outcomes_are_bounded() {
     };
     let base = |i| BaseRef { job: Name::encode("app"), number: number(1), uid: uid(i) };
     at_most(&of, limits::BASES, "bases", |r, n| set(r, &|m, _| m.bases = (0..long(n)).map(base).collect()));
+    let many = |n| Value::Object((0..n).map(|i| (format!("k{i}"), json!("v"))).collect());
+    at_most(&of, limits::LABELS, "labels, at most", |r, n| set(r, &|m, _| m.labels = record(many(n))));
+    at_most(&of, limits::LABEL_VALUE_LEN, "its value has", |r, n| {
+        set(r, &|m, _| m.labels = record(json!({ "k": text(n) })));
+    });
     at_most(&of, limits::DISPLAY_NAME_LEN, "out of bounds", |r, n| set(r, &|_, s| s.display_name = text(n)));
     at_most(&of, limits::PARALLELISM as usize - 1, "out of bounds", |r, n| {
         set(r, &|_, s| s.subtask = u32::try_from(n).unwrap());

@@ -18,7 +18,8 @@ use super::takeover::TakeOver;
 use crate::error::Kind;
 use crate::format::records::{ExpiredRecord, FloorRecord};
 use crate::format::{
-    BaseRef, BlobEntry, CheckpointKind, ExpectedOperator, FileEntry, FilePath, Place, Role, TaskManifest, encode,
+    BaseRef, BlobEntry, CheckpointKind, ExpectedOperator, FileEntry, FilePath, Labels, Place, Role, TaskManifest,
+    encode,
 };
 use crate::store::memory::Memory;
 use crate::store::{BlobSource, Store};
@@ -142,6 +143,25 @@ fn run_with<M: Machine>(
             }
         }
     }
+}
+
+#[test]
+fn labels_are_kept_by_whoever_completes() {
+    let store = Memory::store();
+    let labels = Labels::new([("release".to_owned(), "1.4".to_owned())]).unwrap();
+    let opened = run(&store, Open::new(plan(WRITER)).labelled(labels.clone())).unwrap();
+    assert_eq!(opened.intent.labels, labels);
+    let blob = upload(&store, opened.intent.place.uid, b"one");
+    ack(&store, &opened, &[(blob, 3)]).unwrap();
+    // The machine knows job and number alone, as that of another process does.
+    assert_eq!(complete(&store, opened.number).unwrap().manifest.labels, labels);
+    let listing = Catalog::new(store.clone()).job(&job()).unwrap();
+    assert_eq!(listing.latest().unwrap().manifest.labels, labels);
+    let (number, _) = completed(&store, b"two");
+    assert!(
+        Catalog::new(store).job(&job()).unwrap().checkpoints[&number].manifest.labels.is_empty(),
+        "they are not handed on"
+    );
 }
 
 #[test]

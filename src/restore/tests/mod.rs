@@ -16,8 +16,8 @@ use crate::cache::{Session, tree};
 use crate::format::bundle::BundleBuilder;
 use crate::format::records::PinHolder;
 use crate::format::{
-    BlobEntry, CheckpointKind, CheckpointManifest, ExpectedOperator, FileEntry, FilePath, Outcome, Place, Record, Role,
-    SubtaskEntry, Tail, TaskManifest, Verdict, encode,
+    BlobEntry, CheckpointKind, CheckpointManifest, ExpectedOperator, FileEntry, FilePath, Labels, Outcome, Place,
+    Record, Role, SubtaskEntry, Tail, TaskManifest, Verdict, encode,
 };
 use crate::lifecycle::abort::Abort;
 use crate::lifecycle::ack::Ack;
@@ -208,6 +208,7 @@ impl World {
             subtasks,
             opened_ms: 0,
             completed_ms: 0,
+            labels: Labels::default(),
         };
         self.put(&Outcome { place, verdict: Verdict::Completed(manifest) });
     }

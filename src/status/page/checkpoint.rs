@@ -1,13 +1,14 @@
 //! `/job/JOB/chk-N`: what one checkpoint consists of, and with which others it shares its files.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
 use super::job::duration;
 use super::{Page, ago, checkpoint_link, job_path, plain, size, took};
 use crate::error::Error;
-use crate::format::{CheckpointKind, TaskManifest};
+use crate::format::{CheckpointKind, TaskManifest, phases};
 use crate::lifecycle::Checkpoint;
 use crate::restore::inspect;
 use crate::status::{Sharing, Status};
@@ -45,10 +46,14 @@ pub(super) fn page(status: &Status, job: &Name, number: CheckpointNumber) -> Res
                 @if m.bases.is_empty() { "none" }
                 @for base in &m.bases { (checkpoint_link(&base.job, base.number, &format!("{}/{}", base.job, base.number))) " " }
             }
+            @for (key, value) in m.labels.iter() {
+                dt { "Label" } dd { (plain(&format!("{key}={value}"))) }
+            }
             @if checkpoint.hidden { dt { "View" } dd { "hidden: found by its name only" } }
             @if checkpoint.expired { dt { "Life" } dd { "expired, and kept by a pin" } }
         }
         (subtasks(&checkpoint, &manifests))
+        (times(&checkpoint, &manifests))
         (files(&checkpoint, &manifests, &sharing))
         (shared(&own, &sharing))
     };
@@ -80,6 +85,45 @@ fn subtasks(checkpoint: &Checkpoint, manifests: &[std::sync::Arc<TaskManifest>])
                             td.n { (entry.files) }
                             td.n { (size(entry.logical_bytes)) }
                             td.n { (size(entry.new_bytes)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long each subtask's phases took, where it is known.
+fn times(checkpoint: &Checkpoint, manifests: &[std::sync::Arc<TaskManifest>]) -> Markup {
+    let rows: Vec<_> = manifests.iter().map(|manifest| phases::of(&checkpoint.manifest, manifest)).collect();
+    let columns = phases::columns(&rows);
+    html! {
+        @if !columns.is_empty() {
+            h2 { "Time by phase" }
+            div.wide {
+                table {
+                    caption { "What each subtask's snapshot spent its time with, by its own clock" }
+                    thead {
+                        tr {
+                            th scope="col" { "Operator" }
+                            th.n scope="col" { "Subtask" }
+                            @for name in &columns { th.n scope="col" { (phases::words(name)) } }
+                        }
+                    }
+                    tbody {
+                        @for (entry, phases) in checkpoint.manifest.subtasks.iter().zip(&rows) {
+                            tr {
+                                th scope="row" { (plain(&entry.display_name)) }
+                                td.n { (entry.subtask) }
+                                @for name in &columns {
+                                    td.n {
+                                        @match phases.iter().find(|(known, _)| known == name) {
+                                            Some((_, ms)) => data.ms value=(ms) { (took(Duration::from_millis(*ms))) },
+                                            None => "–",
+                                        }
+                                    }
+                                }
+                            }
                         }
                     }
                 }

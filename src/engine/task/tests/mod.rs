@@ -12,7 +12,7 @@ use crate::cache::Session;
 use crate::engine::coordinator::{AckReport, Notice, Reporter, TriggerKind};
 use crate::engine::snapshot;
 use crate::error::{Error, Kind, Result};
-use crate::format::{CheckpointKind, ExpectedOperator, TaskManifest};
+use crate::format::{CheckpointKind, ExpectedOperator, Labels, TaskManifest};
 use crate::state::DatabaseOptions;
 use crate::state::keyed::{Declaration, KeyedBackend, KeyedConfig, KeyedState, ValueState};
 use crate::state::operator::OperatorStateBackend;
@@ -217,7 +217,7 @@ impl Host {
         let expected =
             operators.iter().map(|o| ExpectedOperator { operator: Name::encode(o), parallelism: 1 }).collect();
         let of = if kind.is_savepoint() { CheckpointKind::Savepoint } else { CheckpointKind::Checkpoint };
-        let opened = snapshot::open(&self.session, &job(), None, expected, of, false).unwrap();
+        let opened = snapshot::open(&self.session, &job(), None, expected, of, false, Labels::default()).unwrap();
         Barrier { number: opened.number, uid: opened.intent.place.uid, timestamp_ms: 77, kind }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::format::records::{ExpiredRecord, FloorRecord, PinHolder, PinRecord};
-use crate::format::{BaseRef, CheckpointKind, ExpectedOperator, Intent, Place, Role, Verdict, encode};
+use crate::format::{BaseRef, CheckpointKind, ExpectedOperator, Intent, Labels, Place, Role, Verdict, encode};
 use crate::lifecycle::driver;
 use crate::lifecycle::open::Open;
 use crate::restore::tests::{World, n, name};
@@ -307,6 +307,7 @@ fn a_base_by_another_uid_keeps_nothing_by_its_name() {
         detached: false,
         opened_ms: 0,
         stop: false,
+        labels: Labels::default(),
     };
     world.put(&intent);
     spare_is(&world, &blob, Some((FindingKind::Unreferenced, &unreferenced(1, "app/chk-1"))));
