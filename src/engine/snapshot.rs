@@ -346,7 +346,9 @@ mod tests {
         let session = Session::open(&SessionOptions { store, cache, create: true, ..Default::default() }).unwrap();
         let job = Name::parse("app").unwrap();
         let expected = || vec![ExpectedOperator { operator: Name::encode("db"), parallelism: 1 }];
-        let begin = || open(&session, &job, None, expected(), CheckpointKind::Checkpoint, true).unwrap().number;
+        let begin = || {
+            open(&session, &job, None, expected(), CheckpointKind::Checkpoint, true, Labels::default()).unwrap().number
+        };
         let number = begin();
         let told = |number, kind, words: &str| given_up(&session, &job, number, Error::new(kind, words)).to_string();
         let gone = "a blob does not exist";

@@ -90,7 +90,7 @@ impl Filesystem for Adapter {
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.run(Operation::Getattr, ino, |inner| match inner.view.attr(ino.0) {
             Ok(found) => {
-                reply.attr(&attr::attr_ttl(found.lasting), &inner.owners.attr(&found.attr, found.job.as_ref()))
+                reply.attr(&attr::attr_ttl(found.lasting), &inner.owners.attr(&found.attr, found.job.as_ref()));
             }
             Err(e) => reply.error(errno(&e)),
         });

@@ -16,7 +16,7 @@ use crate::engine::{life, snapshot};
 use crate::error::{Error, Kind, Result};
 use crate::format::records::FloorRecord;
 use crate::format::{
-    CheckpointKind, ExpectedOperator, FileEntry, FilePath, Place, Role, SstInfo, TaskManifest, encode,
+    CheckpointKind, ExpectedOperator, FileEntry, FilePath, Labels, Place, Role, SstInfo, TaskManifest, encode,
 };
 use crate::lifecycle::Checkpoint;
 use crate::store::memory::Memory;
@@ -109,7 +109,7 @@ impl World {
         let mut expected: BTreeMap<Name, u32> = BTreeMap::new();
         parts.iter().for_each(|part| *expected.entry(name(part.operator)).or_default() += 1);
         let expected = expected.into_iter().map(|(operator, parallelism)| ExpectedOperator { operator, parallelism });
-        let opened = snapshot::open(session, &job, None, expected.collect(), kind, true).unwrap();
+        let opened = snapshot::open(session, &job, None, expected.collect(), kind, true, Labels::default()).unwrap();
         for part in parts {
             let mut files: Vec<StateFile> = part
                 .files
@@ -441,7 +441,16 @@ fn another_checkpoint_under_the_number_is_left_alone() {
     // One that somebody has begun, even of the same shape.
     let two = world.take(&parts(2), CheckpointKind::Checkpoint, |_| {});
     let expected = super::expected(&two).unwrap();
-    snapshot::open(&world.to.session, &name("app"), None, expected, CheckpointKind::Checkpoint, true).unwrap();
+    snapshot::open(
+        &world.to.session,
+        &name("app"),
+        None,
+        expected,
+        CheckpointKind::Checkpoint,
+        true,
+        Labels::default(),
+    )
+    .unwrap();
     error(world.copy(&two), Kind::Conflict, &["app/chk-2 was begun as something else", "ckptfs abort", "--as"]);
     snapshot::abort(&world.to.session, &name("app"), n(2), "test").unwrap();
     error(world.copy(&two), Kind::Conflict, &["is decided", "--as"]);
