@@ -42,7 +42,7 @@ fn labels_are_kept_shown_and_looked_for() {
     // Another process opens, another cache stores the part, a third one completes.
     assert_eq!(desk.ok(&["open", "--job", "app", "--expect", "db=1", "--label", "release=1.4"]).trim(), "chk-4");
     for args in [
-        &["ack", "--job", "app", "--checkpoint", "4", "--operator", "db", "source"][..],
+        &["ack", "--job", "app", "--checkpoint", "4", "--operator", "db", "--subtask", "0", "source"][..],
         &["complete", "--job", "app", "--checkpoint", "4"],
     ] {
         let said: Said = desk.command(args).env("CKPTFS_CACHE", desk.path(args[0])).output().unwrap().into();

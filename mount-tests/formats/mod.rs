@@ -225,7 +225,7 @@ fn the_document_shows_every_fixture() {
             shown += 1;
         }
     }
-    assert_eq!(shown, 16);
+    assert_eq!(shown, 18);
 }
 
 #[test]
