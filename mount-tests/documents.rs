@@ -73,6 +73,7 @@ fn planted_faults_are_found() {
         ("[there](OPERATING.md#no-such-heading)", "no-such-heading"),
         ("[there](#no-such-heading)", "no-such-heading"),
         ("set `CKPTFS_NO_SUCH_VARIABLE`", "CKPTFS_NO_SUCH_VARIABLE"),
+        ("set `CKPTFS_TO_OTHER_REGION`", "CKPTFS_TO_OTHER_REGION"),
         ("look at `ckptfs_cache_hitz_total`", "ckptfs_cache_hitz"),
         ("held by `layers::no_such_test_is_there_at_all`", "no_such_test_is_there_at_all"),
         ("run `scripts/bench.sh nosuchsection`", "nosuchsection"),
@@ -135,7 +136,7 @@ fn databases(desk: &Desk) {
 const SCENES: [Scene; 4] = [
     Scene {
         document: "README.md",
-        instead: &[("/mnt/ckpt", "ckpt"), ("/srv/ckptfs", "srv")],
+        instead: &[("/mnt/ckpt", "ckpt"), ("/srv/ckptfs", "srv"), ("/srv/backup", "backup")],
         words: &[],
         before: &[("Life and death of a checkpoint", "for n in 4 5 6 7 8 9; do ckptfs snapshot --job app DIR2; done")],
         prepare: databases,

@@ -24,7 +24,7 @@ pub enum LifecycleError {
     Unwritable(FormatError),
     /// The store is empty or something else lies there.
     #[error(
-        "{url} is not a ckptfs store: there is no ckptfs.json. Check the URL; `ckptfs snapshot`, `import` and `copy` create a store"
+        "{url} is not a ckptfs store: there is no ckptfs.json. Check the URL; `ckptfs snapshot` creates a store, and so do `import` and `copy`"
     )]
     NotAStore {
         /// The store's URL.
