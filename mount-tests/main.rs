@@ -19,6 +19,7 @@ mod documents;
 mod flink;
 mod flips;
 mod formats;
+mod json;
 mod killed;
 mod kills;
 mod kit;

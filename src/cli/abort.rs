@@ -2,6 +2,7 @@
 
 use ckptfs::engine::{self, Session};
 use ckptfs::error::Result;
+use serde_json::json;
 
 use super::Context;
 use super::complete;
@@ -23,5 +24,8 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let now = engine::abort(&session, job, args.which.checkpoint, &args.reason)?;
     let what = if now { "aborted" } else { "was aborted before" };
     words::tell(context.quiet, &format!("{job}/{} {what}", args.which.checkpoint));
+    if context.json {
+        words::json(&json!({ "job": job.as_str(), "checkpoint": args.which.checkpoint.to_string(), "now": now }))?;
+    }
     Ok(Exit::Done)
 }
