@@ -17,7 +17,7 @@ pub(super) fn page(status: &Status) -> Result<Page, Error> {
         dl {
             dt { "Store" } dd { (plain(status.session().store.url())) }
             dt { "Id" } dd { (status.session().store_id) }
-            dt { "Checkpoints" } dd { (sharing.usage.checkpoints.len()) " in " (known.jobs.len()) " jobs" }
+            dt { "Checkpoints" } dd { (sharing.usage.checkpoints.len()) " in " (known.jobs.len()) @if known.jobs.len() == 1 { " job" } @else { " jobs" } }
             dt { "They hold" } dd { (size(logical)) " if each had its own files" }
             dt { "They take" } dd { (size(sharing.usage.total)) ", each blob counted once" }
         }
