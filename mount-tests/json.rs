@@ -48,7 +48,7 @@ fn matches(explained: &str, seen: &str) -> bool {
 
 /// What is wrong with what is explained of a verb.
 fn faults(verb: &str, explained: &BTreeSet<String>, seen: &BTreeSet<String>) -> Vec<String> {
-    let empty = |seen: &str, explained: &str| explained.starts_with(&format!("{}.", seen)) || explained == seen;
+    let empty = |seen: &str, explained: &str| explained.starts_with(&format!("{seen}.")) || explained == seen;
     let known = |s: &String| explained.iter().any(|e| matches(e, s) || empty(s, e));
     let new = seen.iter().filter(|s| !known(s)).map(|s| format!("{verb}: {s} is not explained"));
     let gone = explained.iter().filter(|e| !seen.iter().any(|s| matches(e, s)));
