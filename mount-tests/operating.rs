@@ -175,6 +175,35 @@ fn a_daemon_that_is_told_to_begins_a_new_log_and_a_closed_terminal_ends_a_mount(
     assert!(child.wait().unwrap().success());
 }
 
+#[test]
+fn a_daemon_that_nohup_started_begins_a_new_log_too_and_writes_through_no_link() {
+    let desk = desk();
+    let said: Said = desk.wrapped(&["nohup", PROGRAM], &["mount", "--daemon", "mnt"]).output().unwrap().into();
+    let pid = said.err.split("served by process ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let log = desk.path("cache/daemon.log");
+    fs::remove_file(&log).unwrap();
+    hang_up(&pid);
+    assert!(soon(|| fs::read_to_string(&log).is_ok_and(|words| words.contains("a new log"))));
+    // Whoever may write to the cache's directory cannot have the daemon write elsewhere, nor hold it.
+    let victim = desk.path("victim");
+    fs::write(&victim, "mine").unwrap();
+    for trap in ["symlink", "link", "fifo"] {
+        fs::remove_file(&log).unwrap();
+        match trap {
+            "symlink" => std::os::unix::fs::symlink(&victim, &log).unwrap(),
+            "link" => fs::hard_link(&victim, &log).unwrap(),
+            _ => assert!(Command::new("mkfifo").arg(&log).status().unwrap().success()),
+        }
+        hang_up(&pid);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "mine", "{trap}");
+    }
+    assert_eq!(ls(&desk.path("mnt/app")), ["chk-1", "latest"]);
+    // It still hears signals.
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    assert!(soon(|| ls(&desk.path("mnt")).is_empty()));
+}
+
 fn said_now() -> String {
     crate::kit::run("date", &["-u", "+%Y-%m-%dT%H"])
 }

@@ -252,6 +252,9 @@ pub const VIEW_MANIFESTS: usize = 1024;
 /// tables are read in parts.
 pub const UNKEPT_LEN: u64 = 64 << 20;
 
+/// Bytes of such files that are held at once: some databases' worth of what is not read in parts.
+pub const UNKEPT_TOTAL: u64 = 256 << 20;
+
 /// Most last uses of files that a cache writes down, 40 bytes each.
 pub const USES: usize = 1_000_000;
 

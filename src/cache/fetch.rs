@@ -46,18 +46,25 @@ impl Cache {
 }
 
 impl Cache {
-    /// [`Cache::fetch_file`] for somebody who needs it only while it is open: what the disk has no room for is held in memory, up to
-    /// [`limits::UNKEPT_LEN`], and fetched again by the next one.
+    /// [`Cache::fetch_file`] for somebody who needs it only while it is open: what the disk has no room for is held in memory while
+    /// anybody has it open, up to [`limits::UNKEPT_LEN`] each and [`limits::UNKEPT_TOTAL`] together.
     ///
     /// # Errors
     /// As [`Cache::fetch_file`].
     pub fn fetch_to_read(&self, store: &Store, manifest: &TaskManifest, file: &FileEntry) -> Result<File> {
         match self.fetch_file(store, manifest, file) {
-            Err(e) if e.is_no_space() && file.size <= limits::UNKEPT_LEN => {
-                log::warn!("{} is held in memory: {e}", file.path);
+            Err(full) if full.is_no_space() && file.size <= limits::UNKEPT_LEN => {
+                let unkept = &self.inner.unkept;
+                let fail = |e| CacheError::io(&self.inner.path, "hold a file in memory", e);
+                if let Some(held) = unkept.get(&file.digest, file.size).map_err(fail)? {
+                    return Ok(held);
+                }
+                let Some(coming) = unkept.room(file.size) else { return Err(full) };
+                log::warn!("{} is held in memory: {full}", file.path);
                 // Its bytes alone: there is no room for the bundles that they lie in.
                 let wanted = Wanted { unpack: false, ..wanted(manifest, file) };
-                self.inner.download(store, &wanted, &BTreeMap::new(), Stage::in_memory(&self.inner)?)
+                let got = self.inner.download(store, &wanted, &BTreeMap::new(), Stage::in_memory(&self.inner)?)?;
+                unkept.hold(file.digest, &got, coming).map_err(fail)
             }
             other => other,
         }

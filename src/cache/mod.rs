@@ -42,6 +42,7 @@ mod scrub;
 pub mod session;
 mod stage;
 pub mod tree;
+mod unkept;
 mod uses;
 mod whole;
 
@@ -126,6 +127,8 @@ struct Inner {
     parsed: DashMap<Digest, Weak<TaskManifest>>,
     /// Extra range GETs that may still be begun.
     streams: AtomicUsize,
+    /// What is read and does not fit on the disk.
+    unkept: unkept::Unkept,
     /// Files that are open before they are here.
     lazy: DashMap<Digest, Weak<LazyFile>>,
     behind: lazy::Behind,

@@ -91,6 +91,7 @@ pub(super) fn open(path: &Path, options: CacheOptions) -> Result<Inner> {
         flights: flight::Flights::default(),
         parsed: DashMap::new(),
         streams: AtomicUsize::new(limits::FETCH_STREAMS),
+        unkept: super::unkept::Unkept::default(),
         lazy: DashMap::new(),
         behind: super::lazy::Behind::default(),
         uses: Mutex::new(uses::Uses::default()),

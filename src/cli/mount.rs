@@ -228,12 +228,10 @@ const LOG: &str = "daemon.log";
 fn log_file(context: &Context) -> Result<Option<(std::fs::File, PathBuf)>> {
     let session = Session::open(&context.options())?;
     let path = session.cache.path().join(LOG);
-    let mut options = std::fs::OpenOptions::new();
-    std::os::unix::fs::OpenOptionsExt::mode(options.append(true).create(true), 0o600);
-    match options.open(&path) {
+    match process::open_log(&path) {
         Ok(file) => Ok(Some((file, path))),
         Err(e) => {
-            log::warn!("the daemon's words are lost: cannot open {}: {e}", path.display());
+            log::warn!("the daemon's words are lost: {e}");
             Ok(None)
         }
     }

@@ -52,7 +52,10 @@ pub(super) fn begin(session: &Session, wanted: &Numbered<'_>) -> Result<Begun> {
     let opened = match snapshot::open_as(session, job, (Some(number), uids), expected, kind, wanted.origin.clone()) {
         Ok(opened) => opened,
         Err(e) if e.kind() == Kind::Conflict => {
-            // Somebody else may have begun the same in this moment.
+            // Somebody else may have begun the same in this moment; or it was given up at once, for a base that died.
+            if lifecycle::catalog::outcome(&session.store, job, number)?.is_some() {
+                return Err(e);
+            }
             return match lifecycle::catalog::intent(&session.store, job, number)? {
                 Some(begun) if wanted.uid == Some(begun.place.uid) => resume(session, wanted, begun),
                 _ => Err(e),

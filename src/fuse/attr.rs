@@ -51,7 +51,8 @@ impl Owners {
     pub(super) fn attr(&self, attr: &Attr, job: Option<&Name>) -> FileAttr {
         let mut shown = self.all.attr(attr);
         if let Some(access) = job.and_then(|job| self.jobs.get(job)) {
-            let kept_in = access.uid.map(|_| 0o550);
+            // The mount's group is not the job's.
+            let kept_in = access.uid.map(|_| if access.gid.is_some() { 0o550 } else { 0o500 });
             shown.uid = access.uid.unwrap_or(shown.uid);
             shown.gid = access.gid.unwrap_or(shown.gid);
             shown.perm = access.mode.map(|mode| mode & 0o777).or(kept_in).unwrap_or(shown.perm);

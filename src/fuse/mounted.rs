@@ -309,7 +309,7 @@ impl Mounted {
             let why = format!("cannot catch signals for the mount {point}: {}", remedied(&e));
             Error::with_source(Kind::Other, why, e)
         };
-        let mut signals = Signals::catch().map_err(failed)?;
+        let mut signals = Signals::catch(on_hangup.is_some()).map_err(failed)?;
         let shared = self.0.0.clone();
         thread::Builder::new()
             .name("ckptfs-signals".to_owned())

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 use super::sys;
 
@@ -15,6 +15,14 @@ pub fn file() -> io::Result<File> {
     let fd = sys::check(unsafe { libc::memfd_create(c"ckptfs".as_ptr(), libc::MFD_CLOEXEC) })?;
     // SAFETY: it was just opened, and nobody else has it.
     Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// The same file by a descriptor of its own, for reading.
+///
+/// # Errors
+/// When `/proc` is not mounted, or no descriptor is left.
+pub fn open_again(file: &File) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 #[cfg(test)]

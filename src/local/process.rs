@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -243,15 +244,30 @@ pub fn punch_hole(file: impl AsFd, offset: u64, length: u64) -> io::Result<bool>
     }
 }
 
+/// Opens a log to write on at its end, made where it is missing. No link is followed and no pipe waited for: a log may lie in the
+/// directory of another user than the one who writes it.
+///
+/// # Errors
+/// When it cannot be opened, or is no ordinary file of one name.
+pub fn open_log(path: &Path) -> Result<File> {
+    let fail = |e| LocalError::new("open", path, e);
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(fail)?;
+    let stat = super::FileStat::of(&file).map_err(fail)?;
+    if stat.mode & libc::S_IFMT != libc::S_IFREG || stat.nlink != 1 {
+        return Err(fail(io::Error::other("it is no ordinary file with one name (move it away)")));
+    }
+    Ok(file)
+}
+
 /// Lets standard error go on in this file, made where it is missing: whoever moved the old one away has all of it.
 ///
 /// # Errors
 /// When it cannot be opened: then all stays as it was.
 pub fn move_stderr(path: &Path) -> Result<()> {
     let fail = |e| LocalError::new("open", path, e);
-    let mut options = std::fs::OpenOptions::new();
-    std::os::unix::fs::OpenOptionsExt::mode(options.append(true).create(true), 0o600);
-    let file = options.open(path).map_err(fail)?;
+    let file = open_log(path)?;
     // SAFETY: both descriptors are open; the kernel puts one in the place of the other in one step.
     sys::check(unsafe { libc::dup2(file.as_raw_fd(), libc::STDERR_FILENO) }).map(drop).map_err(fail)
 }

@@ -54,11 +54,12 @@ pub struct Signals(File);
 
 impl Signals {
     /// From now on the first SIGINT or SIGTERM ends nothing, but is told by [`Signals::wait`]; a second one of the same kind ends the process
-    /// as usual. Each SIGHUP is told, unless this process was started with it ignored, as `nohup` does.
+    /// as usual. Each SIGHUP is told, unless it would only say that a terminal is gone (`hangup` false) and this process was started with it
+    /// ignored, as `nohup` does.
     ///
     /// # Errors
     /// When the kernel refuses, or somebody in this process waits already.
-    pub fn catch() -> io::Result<Self> {
+    pub fn catch(hangup: bool) -> io::Result<Self> {
         let (from, to) = io::pipe()?;
         let to = OwnedFd::from(to);
         if TO.compare_exchange(-1, to.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst).is_err() {
@@ -73,7 +74,7 @@ impl Signals {
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 sys::check(libc::sigaction(signal, std::ptr::null(), std::ptr::from_mut(&mut action)))?;
-                if signal == libc::SIGHUP && action.sa_sigaction == libc::SIG_IGN {
+                if signal == libc::SIGHUP && !hangup && action.sa_sigaction == libc::SIG_IGN {
                     continue;
                 }
                 action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;

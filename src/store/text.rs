@@ -36,7 +36,8 @@ pub(super) fn without_secrets(text: &str) -> String {
         rest = tail;
     }
     out.push_str(rest);
-    for name in SECRET {
+    // Those of the other bucket of a copy have a prefix.
+    for name in SECRET.into_iter().flat_map(|name| [name.to_owned(), format!("CKPTFS_TO_{name}")]) {
         if let Ok(secret) = std::env::var(name)
             && secret.len() >= 8
         {

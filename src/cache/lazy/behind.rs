@@ -72,15 +72,17 @@ impl Behind {
         self.0.off.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for leave to make a request. Those that somebody waits for (`first`) take turns among themselves only.
-    pub(super) fn turn(&self, first: bool) -> Turn<'_> {
+    /// Waits for leave to make a request. Those that somebody waits for (`first`) take turns among themselves only. Where the store is
+    /// `paced`, one of the others at a time: each has its share of the rate reserved, and readers wait for that.
+    pub(super) fn turn(&self, first: bool, paced: bool) -> Turn<'_> {
+        let behind = if paced { 1 } else { limits::LAZY_BEHIND };
         let shared = &*self.0;
         let mut state = lock(&shared.state);
         loop {
             let room = if first {
                 state.first < limits::LAZY_REQUESTS
             } else {
-                state.others < limits::LAZY_BEHIND && state.first + state.others < limits::LAZY_REQUESTS
+                state.others < behind && state.first + state.others < limits::LAZY_REQUESTS
             };
             if room {
                 break;

@@ -90,7 +90,7 @@ impl Stage {
         let cache = context.cache.clone().unwrap_or_else(|| below("cache"));
         let stage = Self { store, cache, key_file: context.key_file.clone(), shared };
         make(&stage.mountpoint())?;
-        let mut signals = Signals::catch().map_err(|e| fail("catch signals", e))?;
+        let mut signals = Signals::catch(false).map_err(|e| fail("catch signals", e))?;
         let for_signals = stage.shared.clone();
         std::thread::Builder::new()
             .name("ckptfs-signals".to_owned())

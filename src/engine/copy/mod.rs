@@ -26,7 +26,7 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{BaseRef, ExpectedOperator, Intent, SubtaskEntry, TaskManifest};
 use crate::lifecycle::{Base, Checkpoint, JobListing, driver};
 use crate::limits;
-use crate::types::{Digest, KeyParts, Name, Prefix, Progress, RecordKind, Uid};
+use crate::types::{Digest, Key, KeyParts, Name, Prefix, Progress, RecordKind, Uid};
 
 /// What became of a copy.
 #[derive(Debug, Clone)]
@@ -126,9 +126,13 @@ fn copy_in_phases(
         elsewhere: OnceLock::new(),
         memory: Budget::new(limits::UPLOAD_MEMORY),
         lanes: Budget::new(limits::PARALLEL_REQUESTS as u64),
+        first: OnceLock::new(),
         progress,
     };
-    let mut report = copying.tasks(checkpoint)?;
+    let mut report = match copying.tasks(checkpoint) {
+        Ok(report) => report,
+        Err(e) => return Err(copying.given_up(checkpoint, job, e)),
+    };
     progress.phase("outcome");
     snapshot::complete(to, job, number)?;
     report.seconds = begun.elapsed().as_secs_f64();
@@ -196,10 +200,44 @@ struct Copying<'a> {
     memory: Budget,
     /// Large files that are on their way.
     lanes: Budget,
+    /// What failed first: nothing more is begun then, and this is told.
+    first: OnceLock<(Kind, String)>,
     progress: &'a dyn Progress,
 }
 
 impl Copying<'_> {
+    /// Whether more is begun.
+    fn goes_on(&self) -> Result<()> {
+        match self.first.get() {
+            None => Ok(()),
+            Some((kind, why)) => Err(Error::new(*kind, why.clone())),
+        }
+    }
+
+    fn failed(&self, e: Error) -> Error {
+        self.first.get_or_init(|| (e.kind(), e.message().to_owned()));
+        e
+    }
+
+    /// The error that is told. An original that expired meanwhile is no damage, and its number is given up here: nobody would go on with it.
+    fn given_up(&self, checkpoint: &Checkpoint, to: &Name, e: Error) -> Error {
+        let e = self.goes_on().err().unwrap_or(e);
+        let Checkpoint { job, number, .. } = checkpoint;
+        let gone = matches!(e.kind(), Kind::NotFound | Kind::Damage)
+            && matches!(self.from.store.head(&Key::expired(job, *number)), Ok(Some(_)));
+        if !gone {
+            return e;
+        }
+        if let Err(left) = snapshot::abort(self.to, to, *number, "the original has expired") {
+            log::warn!("{to}/{number} stays open in {}: {left}", self.to.store.url());
+        }
+        let why = format!(
+            "{job}/{number} expired while it was copied: copy another (`ckptfs pin` keeps one): {}",
+            e.message()
+        );
+        Error::new(Kind::NotFound, why)
+    }
+
     fn tasks(&self, checkpoint: &Checkpoint) -> Result<SnapshotReport> {
         let mut stored = Stored::default();
         let mut total: Option<SnapshotReport> = None;
@@ -221,7 +259,10 @@ impl Copying<'_> {
 
     fn store(&self, batch: &mut Batch, stored: &mut Stored, total: &mut Option<SnapshotReport>) -> Result<()> {
         let Batch { tasks, .. } = std::mem::take(batch);
-        let done = driver::parallel(tasks, |task| task::store(self, &task, &stored.siblings(&task)))?;
+        let done = driver::parallel(tasks, |task| {
+            self.goes_on()?;
+            task::store(self, &task, &stored.siblings(&task)).map_err(|e| self.failed(e))
+        })?;
         for (report, manifest) in done {
             stored.add(manifest);
             match total {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Copying;
 use crate::engine::SnapshotReport;
@@ -13,7 +14,7 @@ use crate::engine::pack::{self, Content};
 use crate::engine::transfer::{Rest, SentBlob, Transfer};
 use crate::engine::upload::{self, Finished};
 use crate::error::{Error, Kind, Result};
-use crate::format::{FileEntry, TaskManifest, decode_at, rocks};
+use crate::format::{FileEntry, TaskManifest, decode_at, phases, rocks};
 use crate::lifecycle::driver;
 use crate::limits;
 use crate::store::BlobSource;
@@ -52,7 +53,8 @@ pub(super) fn store(
     let Some((operator, subtask)) = &task.place.subtask else {
         return Err(Error::new(Kind::Other, "internal: a task manifest without its subtask"));
     };
-    let whose = |e: Error| e.context(format!("{operator}/{subtask}"));
+    let name = format!("{operator}/{subtask}");
+    let whose = |e: Error| e.context(&name);
     if copying.acked.contains(&(operator.clone(), *subtask)) {
         return copying.stands(task).map_err(whose);
     }
@@ -80,8 +82,11 @@ pub(super) fn store(
             held.entry(part.of).or_default().push((i, part.offset));
         }
     }
-    let subtask_files = Files { copying, transfer: &transfer, base: &base, files: &files, plans: &plans, held };
-    let contents = subtask_files.contents().map_err(whose)?;
+    let tails = AtomicU64::new(0);
+    let (files_of, plans) = (&files[..], &plans[..]);
+    let subtask_files =
+        Files { copying, whose: &name, transfer: &transfer, base: &base, files: files_of, plans, held, tails };
+    let contents = subtask_files.contents()?;
     let reused = contents.iter().zip(&task.files).map(|(content, file)| match content {
         Content::Base(_) => file.size,
         Content::Grown(at, ..) => base.entry(*at).map_or(0, |e| e.size),
@@ -104,6 +109,8 @@ pub(super) fn store(
         new_bytes: sent.saturating_add(if copying.resumed { adopted } else { 0 }),
         ..TaskManifest::clone(task)
     };
+    // How long the original took says nothing of the copy.
+    manifest.properties.retain(|name, _| !phases::is_phase(name));
     manifest.place.role = task.place.role;
     manifest.place.subtask.clone_from(&task.place.subtask);
     packed.fill(&mut manifest, &inputs, bundle)?;
@@ -145,12 +152,15 @@ fn plan(task: &TaskManifest, base: &BaseIndex) -> Vec<Plan> {
 /// The files of a subtask on their way.
 struct Files<'a, 't> {
     copying: &'a Copying<'a>,
+    whose: &'a str,
     transfer: &'a Transfer<'t>,
     base: &'a BaseIndex,
     files: &'a [CopiedFile<'a>],
     plans: &'a [Plan],
     /// Parts by the file that holds them: which file, and where it begins.
     held: HashMap<usize, Vec<(usize, u64)>>,
+    /// Bytes of tails that are in memory.
+    tails: AtomicU64,
 }
 
 impl Files<'_, '_> {
@@ -159,7 +169,8 @@ impl Files<'_, '_> {
         let all: Vec<usize> = (0..self.files.len()).collect();
         let contents = driver::parallel(all, |i| {
             let (file, plan) = self.files.get(i).zip(self.plans.get(i)).ok_or_else(internal)?;
-            let content = self.content(i, file, *plan)?;
+            self.copying.goes_on()?;
+            let content = self.content(i, file, *plan).map_err(|e| self.copying.failed(e.context(self.whose)))?;
             self.copying.progress.advance(file.entry.size);
             Ok::<_, Error>(content)
         })?;
@@ -227,7 +238,12 @@ impl Files<'_, '_> {
             }
         }
         let name: BlobName = self.transfer.send(entry.digest, bytes.source())?;
-        let tail = match entry.tail {
+        // A tail only saves requests: what an original says of it is not believed with memory.
+        let worth = |length: u64| {
+            length <= 2 * limits::ROCKS_TAIL
+                && self.tails.fetch_add(length, Ordering::Relaxed).saturating_add(length) <= limits::BUNDLE_LEN
+        };
+        let tail = match entry.tail.filter(|tail| worth(tail.extent.length)) {
             Some(tail) => Some((tail.start, bytes.read(tail.start, tail.extent.length)?)),
             None => None,
         };
