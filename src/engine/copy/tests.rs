@@ -581,3 +581,45 @@ fn a_checkpoint_with_a_hole_in_its_subtasks_is_refused() {
     let blobs = world.to.session.store.list(&Prefix::kind(RecordKind::Intent)).unwrap();
     assert!(!blobs.iter().any(|l| matches!(l.key.parts(), KeyParts::Intent(..))), "and nothing was begun");
 }
+
+#[test]
+fn an_original_that_expires_meanwhile_is_no_damage_and_leaves_no_open_number() {
+    let world = World::new();
+    let original = world.take(&parts(1), CheckpointKind::Checkpoint, |_| {});
+    let key = world.blob_of(&world.from, &original, "raw-keyed/3");
+    let (from, to) = world.cold("cold");
+    let (session, memory) = (world.from.session.clone(), Arc::clone(&world.from.memory));
+    let gone = key.as_str().to_owned();
+    // When the file is asked for, a rule has ended the checkpoint and a sweep has taken the blob.
+    world.from.memory.fail_when(move |asked, key| {
+        if asked == "read" && key == gone {
+            memory.remove(&gone);
+            let _ = life::expire(&session, &name("app"), n(1), "a rule");
+        }
+        false
+    });
+    error(copy((&from, &to), &original, &original.job, &Silent), Kind::NotFound, &["app/chk-1 expired while"]);
+    let listing = world.to.session.catalog.job(&name("app")).unwrap();
+    assert!(listing.checkpoints.is_empty() && listing.open.is_empty(), "{listing:?}");
+    assert!(listing.aborted.contains_key(&n(1)), "{listing:?}");
+}
+
+#[test]
+fn nothing_more_is_read_once_something_failed() {
+    let world = World::new();
+    let paths: Vec<String> = (0..80).map(|i| format!("raw-keyed/{i}")).collect();
+    let files = paths.iter().zip(0..).map(|(path, i)| (path.as_str(), noise(i + 1, 1_100_000))).collect();
+    let part = Part { operator: "count", subtask: 0, files };
+    let original = world.take(&[part], CheckpointKind::Checkpoint, |_| {});
+    let (from, to) = world.cold("cold");
+    let reads = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&reads);
+    world.from.memory.fail_when(move |asked, key| {
+        let blob = asked == "read" && key.starts_with("blobs/");
+        blob && counter.fetch_add(1, Ordering::SeqCst) >= 5
+    });
+    error(copy((&from, &to), &original, &original.job, &Silent), Kind::Unavailable, &["count/0"]);
+    // Those that were under way.
+    let reads = reads.load(Ordering::SeqCst);
+    assert!(reads < 50, "{reads}");
+}
