@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::kit::is_root;
-use crate::tool::{Desk, PROGRAM, Said, copy_tree, database, load, tool, tree};
+use crate::tool::{Desk, PROGRAM, Said, copy_program, copy_tree, database, load, tool, tree};
 
 const NOBODY: u32 = 65_534;
 
@@ -28,7 +28,7 @@ fn with_cache(desk: &Desk, cache: &str, args: &[&str]) -> Said {
 fn as_nobody(desk: &Desk, cache: &str, args: &[&str]) -> Said {
     let program = desk.path("ckptfs");
     if !program.exists() {
-        fs::copy(PROGRAM, &program).unwrap();
+        copy_program(&program);
     }
     let (program, nobody) = (program.display().to_string(), NOBODY.to_string());
     let wrapper = ["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", &program];

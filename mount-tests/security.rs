@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::kit::is_root;
 use crate::s3::{Weed, Who};
-use crate::tool::{Desk, PROGRAM, Said, copy_tree, database, load, walk};
+use crate::tool::{Desk, Said, copy_program, copy_tree, database, load, walk};
 
 const NOBODY: u32 = 65_534;
 
@@ -198,7 +198,7 @@ fn keys_are_rotated_and_key_files_must_be_private() {
     if is_root() {
         // Another user's key file, as nobody sees it.
         let copy = desk.path("ckptfs");
-        fs::copy(PROGRAM, &copy).unwrap();
+        copy_program(&copy);
         let theirs = desk.path("theirs");
         fs::copy(&old, &theirs).unwrap();
         chown(&theirs, Some(1234), Some(1234)).unwrap();
@@ -211,7 +211,7 @@ fn keys_are_rotated_and_key_files_must_be_private() {
 fn nobody(desk: &Desk, args: &[&str]) -> Command {
     let program = desk.path("ckptfs");
     if !program.exists() {
-        fs::copy(PROGRAM, &program).unwrap();
+        copy_program(&program);
     }
     let (program, nobody) = (program.display().to_string(), NOBODY.to_string());
     let wrapper = ["setpriv", "--reuid", &nobody, "--regid", &nobody, "--clear-groups", &program];

@@ -50,6 +50,12 @@ impl Said {
     }
 }
 
+/// Copies the program. Another process does: a descriptor of ours for writing would be inherited by whatever other tests start meanwhile,
+/// and the copy could not be run as long as they have it.
+pub fn copy_program(to: &Path) {
+    crate::kit::run("cp", &[PROGRAM, to.to_str().unwrap()]);
+}
+
 /// A folder of its own with `store`, `cache` and `mnt`. What is mounted below it goes with it.
 pub struct Desk {
     root: PathBuf,
