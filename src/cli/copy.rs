@@ -102,8 +102,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
                 tell(context, &to, &one);
                 done.push(one);
             }
-            // One that is damaged, or whose number is taken, is no reason to leave the others.
-            Err(e) if several && matches!(e.kind(), Kind::Damage | Kind::Conflict) => {
+            Err(e) if several && is_its_own(&e) => {
                 words::tell(false, e.message());
                 failed.push(e);
             }
@@ -118,6 +117,11 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
             Err(Error::new(first.kind(), why))
         }
     }
+}
+
+/// Whether one checkpoint alone cannot be copied: it is damaged, has expired, or its number is taken. That is no reason to leave the others.
+fn is_its_own(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Damage | Kind::Conflict | Kind::NotFound)
 }
 
 /// The checkpoints, oldest first, each once, and whether it was asked for by its number.
@@ -165,7 +169,8 @@ fn one(
     bar.finish();
     let url = to.store.url();
     let copied = copied.map_err(|e| e.context(format!("{}/{number}", checkpoint.job))).inspect_err(|e| {
-        if !matches!(e.kind(), Kind::Invalid | Kind::Conflict) {
+        // Of what has expired, or cannot be begun, nothing is open.
+        if !matches!(e.kind(), Kind::Invalid | Kind::Conflict | Kind::NotFound) {
             log::warn!(
                 "{job}/{number} is not complete in {url}: once what is wrong is mended, the same copy again goes on with it; \
                  `ckptfs --store {url} abort --job {job} --checkpoint {number}` gives it up"
