@@ -299,11 +299,23 @@ fn doctor(desk: &Desk, cache: &str) -> (i32, String) {
 /// A store that is about to die may be asked for half a minute.
 #[track_caller]
 fn told_on_the_page(served: &Served, words: &str) {
+    page_becomes(served, words, |page| page.contains(words));
+}
+
+#[track_caller]
+fn page_becomes(served: &Served, what: &str, is_so: impl Fn(&str) -> bool) {
     let begun = Instant::now();
-    while !served.page("/").contains(words) {
-        assert!(begun.elapsed() < Duration::from_secs(90), "{words:?} is not in {}", served.page("/"));
+    while !is_so(&served.page("/")) {
+        assert!(begun.elapsed() < Duration::from_secs(90), "not {what:?}: {}", served.page("/"));
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// Little room is left, and some is.
+fn nearly_full(page: &str) -> bool {
+    page.contains("cache space: ")
+        && page.contains(" MiB are left for ")
+        && !page.contains("cache space: the disk is full")
 }
 
 const TROUBLES: [&str; 5] = ["store_unavailable", "store_denied", "store_failing", "store_disk", "cache_disk"];
@@ -381,16 +393,16 @@ fn a_full_disk_is_told_and_no_wrong_byte_is_served_from_it() {
     load(&desk.path("source"), "default", 1, 60_000);
     desk.snapshot(&desk.path("source"));
     let served = Served::begin(&desk, "small/cache");
-    told_on_the_page(&served, "The cache's disk is nearly full, ");
+    page_becomes(&served, "nearly full", nearly_full);
     assert_eq!(troubles(&served), ["store_disk", "cache_disk"]);
     let (code, said) = doctor(&desk, "small/cache");
     assert!(code == 0 && said.contains("MiB are left for") && !said.contains("the disk is full"), "{said}");
 
     cache.fill();
     store.fill();
-    told_on_the_page(&served, "The cache's disk is full, 0 MiB are left: ");
+    told_on_the_page(&served, "cache space: the disk is full: 0 MiB are left for ");
     let page = served.page("/mount");
-    assert!(page.contains("The store&#39;s disk is full") || page.contains("The store's disk is full"), "{page}");
+    assert!(page.contains("store space: the disk is full: 0 MiB are left for "), "{page}");
     let (code, said) = doctor(&desk, "small/cache");
     assert!(code == 1 && said.matches("the disk is full: 0 MiB are left for").count() == 2, "{said}");
     // What cannot be kept is fetched all the same, and is what it was.
@@ -402,7 +414,7 @@ fn a_full_disk_is_told_and_no_wrong_byte_is_served_from_it() {
     assert_eq!(served.get("/healthz").code, 200);
     fs::remove_file(desk.path("small/filler")).unwrap();
     fs::remove_file(desk.path("store/filler")).unwrap();
-    told_on_the_page(&served, "The cache's disk is nearly full, ");
+    page_becomes(&served, "nearly full", nearly_full);
     drop(served);
 }
 

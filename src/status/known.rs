@@ -150,9 +150,9 @@ impl Listings {
 
 fn disks(catalog: &Catalog, cache: &Cache) -> Vec<Told> {
     // What cannot be looked at is told by the listing.
-    let store = catalog.store().disk().ok().flatten().map(|(_, room)| (Trouble::StoreDisk, room));
-    let local = cache.disk().ok().map(|room| (Trouble::CacheDisk, room));
-    store.into_iter().chain(local).filter_map(|(trouble, room)| troubles::of_disk(trouble, room)).collect()
+    let store = catalog.store().disk().ok().flatten().map(|(path, room)| (Trouble::StoreDisk, path, room));
+    let local = cache.disk().ok().map(|room| (Trouble::CacheDisk, cache.path().to_owned(), room));
+    store.into_iter().chain(local).filter_map(|(trouble, path, room)| troubles::of_disk(trouble, &path, room)).collect()
 }
 
 fn list(catalog: &Catalog) -> Result<BTreeMap<Name, Arc<Job>>, crate::lifecycle::LifecycleError> {

@@ -1,8 +1,11 @@
 //! What keeps a mount or the jobs of its store from going on, or soon will: a word for machines, a sentence with a remedy for people. It
 //! comes of the last look at store and disks, so that whoever asks waits for neither.
 
+use std::path::Path;
+
 use crate::error::{Error, Kind};
-use crate::local::process::{Room, Scarcity};
+use crate::local::process::Room;
+use crate::restore::doctor::{self, Severity};
 
 /// What is wrong, as `ckptfs_trouble` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,22 +55,12 @@ pub(super) fn of_listing(error: &Error) -> Told {
     Told { trouble, says: format!("{what}: {error}") }
 }
 
-/// A disk with too little room.
-pub(super) fn of_disk(trouble: Trouble, room: Room) -> Option<Told> {
-    let (disk, then) = match trouble {
-        Trouble::StoreDisk => ("store", "checkpoints fail; `ckptfs expire` and `ckptfs gc --delete` free some"),
-        _ => (
-            "cache",
-            "files that do not fit are fetched again and again; free some, or choose another place with --cache",
-        ),
-    };
-    let how = match room.scarcity() {
-        Scarcity::Enough => return None,
-        Scarcity::Little => "is nearly full",
-        Scarcity::Full => "is full",
-    };
-    let says = format!("The {disk}'s disk {how}, {} MiB are left: {then}", room.available >> 20);
-    Some(Told { trouble, says })
+/// A disk with too little room, in `doctor`'s words.
+pub(super) fn of_disk(trouble: Trouble, path: &Path, room: Room) -> Option<Told> {
+    let check = if trouble == Trouble::StoreDisk { doctor::STORE_SPACE } else { doctor::CACHE_SPACE };
+    let found = doctor::space(check, path, room);
+    let says = format!("{check}: {} ({})", found.says, found.remedy);
+    (found.severity > Severity::Fine).then_some(Told { trouble, says })
 }
 
 #[cfg(test)]
@@ -86,13 +79,14 @@ mod tests {
             assert_eq!(told.trouble, trouble);
             assert!(told.says.contains(words) && told.says.ends_with("why it failed (do this)"), "{told:?}");
         }
-        let room = |available| Room { total: 1 << 40, available, inodes: 0, free_inodes: 0 };
-        assert!(of_disk(Trouble::CacheDisk, room(2 << 30)).is_none());
-        let little = of_disk(Trouble::CacheDisk, room(500 << 20)).unwrap();
-        assert!(little.says.starts_with("The cache's disk is nearly full, 500 MiB are left: "), "{little:?}");
-        let full = of_disk(Trouble::StoreDisk, room(1 << 20)).unwrap();
-        assert!(
-            full.says.starts_with("The store's disk is full, 1 MiB are left: ") && full.says.contains("gc --delete")
-        );
+        let told = |trouble, available| {
+            of_disk(trouble, Path::new("/d"), Room { total: 1 << 40, available, inodes: 0, free_inodes: 0 })
+        };
+        assert!(told(Trouble::CacheDisk, 2 << 30).is_none());
+        let little = told(Trouble::CacheDisk, 500 << 20).unwrap();
+        assert!(little.says.starts_with("cache space: 500 MiB are left for /d: "), "{little:?}");
+        let full = told(Trouble::StoreDisk, 1 << 20).unwrap();
+        assert!(full.says.starts_with("store space: the disk is full: 1 MiB are left for /d: "), "{full:?}");
+        assert!(full.says.contains("gc --delete"), "{full:?}");
     }
 }

@@ -8,6 +8,8 @@ mod store;
 
 use std::path::PathBuf;
 
+pub use place::{CACHE_SPACE, STORE_SPACE, space};
+
 use crate::cache::SessionOptions;
 use crate::cache::session::key_ring;
 

@@ -11,8 +11,11 @@ use crate::local::publish::Staged;
 use crate::local::{Dir, identity, mounts};
 use crate::types::Digest;
 
+/// What [`space`] is called for a cache.
+pub const CACHE_SPACE: &str = "cache space";
+
 /// What [`space`] is called for a store in a directory.
-pub(super) const STORE_SPACE: &str = "store space";
+pub const STORE_SPACE: &str = "store space";
 
 /// Less than one part in this of a disk's inodes is told.
 const FEW: u64 = 20;
@@ -29,8 +32,8 @@ pub(super) fn examine(question: &Question) -> Vec<Finding> {
     let mut findings = vec![cache(&path)];
     let Some(there) = path.ancestors().find(|p| p.is_dir()).map(Path::to_owned) else { return findings };
     match process::statvfs(&there) {
-        Ok(room) => findings.push(space("cache space", &path, room)),
-        Err(e) => findings.push(Finding::fails("cache space", &e.into())),
+        Ok(room) => findings.push(space(CACHE_SPACE, &path, room)),
+        Err(e) => findings.push(Finding::fails(CACHE_SPACE, &e.into())),
     }
     findings.push(records(&there));
     if let Some(directory) = &question.directory {
@@ -55,7 +58,8 @@ fn cache(path: &Path) -> Finding {
 }
 
 /// The room on the disk of the cache, or of a store in a directory.
-pub(super) fn space(check: &'static str, path: &Path, room: Room) -> Finding {
+#[must_use]
+pub fn space(check: &'static str, path: &Path, room: Room) -> Finding {
     let is_store = check == STORE_SPACE;
     let (means, remedy) = if is_store {
         ("checkpoints fail when nothing is left", "free some: `ckptfs expire`, then `ckptfs gc --delete`")
