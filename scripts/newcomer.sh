@@ -45,7 +45,9 @@ fi
 {
   echo "set -euo pipefail; cd /root"
   echo 'for n in $(seq 1000); do echo "key$n ==> value$n"; done | ldb --db=mydb --create_if_missing load'
-  awk '{ gsub(/\\/, "\\\\"); line = $0; gsub(/'\''/, "'\''\\'\'''\''", line); print "printf \"%s\\n\" '\''$ " line "'\''"; print $0 }' "$room/lines"
+  echo "PS4='\$ '; set -x"
+  cat "$room/lines"
+  echo "{ set +x; } 2>/dev/null"
   echo 'test "$(ldb --db=restored scan | wc -l)" = 1000'
   echo 'test "$(ldb --db=mydb scan | md5sum)" = "$(ldb --db=restored scan | md5sum)"'
 } >"$room/system/root/path.sh"
