@@ -10,7 +10,7 @@ use crate::limits;
 use crate::local::dir::Dir;
 use crate::local::process;
 use crate::metrics::Work;
-use crate::store::{Environment, Store, StoreOptions};
+use crate::store::{Environment, Rates, Store, StoreOptions};
 use crate::types::{KeyRing, Name, Uid};
 
 /// What to open.
@@ -32,15 +32,6 @@ pub struct SessionOptions {
     pub environment: Environment,
     /// How fast a bucket is written and read.
     pub rates: Rates,
-}
-
-/// Limits of what goes to a bucket and comes from it, in bytes a second. Nothing: as fast as it goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rates {
-    /// Of blobs that are sent.
-    pub upload: Option<u64>,
-    /// Of blobs, and of what an import reads.
-    pub fetch: Option<u64>,
 }
 
 /// An open store with its cache.
@@ -254,8 +245,7 @@ pub fn unidentified_store(options: &SessionOptions) -> Result<Store> {
     let store_options = StoreOptions {
         allow_unsafe_file_system: options.allow_unsafe_file_system,
         keys: options.key_file.as_deref().map(key_ring).transpose()?,
-        upload_rate: options.rates.upload,
-        fetch_rate: options.rates.fetch,
+        rates: options.rates,
         environment: options.environment,
         ..StoreOptions::default()
     };

@@ -85,7 +85,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> Result<Exit> {
     let From::Flink(args) = &args.from;
     let labels = args.labels.labels()?;
     let rewrites = args.rewrite.iter().map(|text| Rewrite::parse(text)).collect::<Result<Vec<_>>>()?;
-    let sources = Sources::new(StoreOptions { fetch_rate: context.rates.rates().fetch, ..StoreOptions::default() });
+    let sources = Sources::new(StoreOptions { rates: context.rates.rates(), ..StoreOptions::default() });
     let directory = SourceUrl::parse(&args.path)?;
     if args.follow {
         let job = args.job.clone().unwrap_or_else(|| Name::encode(directory.name()));

@@ -1,6 +1,6 @@
 //! How fast a bucket is written and read: the same options for every verb.
 
-use ckptfs::cache::session::Rates;
+use ckptfs::store::Rates;
 
 use super::words;
 

@@ -39,7 +39,7 @@ use bytes::Bytes;
 pub use backend::{Backend, BucketAnswer, BucketSetting, Put, RawListed, Sink, Staging};
 pub use bucket::{Asked, BucketRules, LifecycleRule};
 pub use error::{Result, StoreError};
-pub use options::{Environment, StoreOptions};
+pub use options::{Environment, Rates, StoreOptions};
 pub use source::{Piece, SourceFile, SourceListing, SourceUrl, Sources};
 pub use transfer::StagedBlob;
 
@@ -209,7 +209,7 @@ impl Store {
 
     fn over(backend: Arc<dyn Backend>, url: String, options: StoreOptions) -> Self {
         // A directory is not behind a network that others need too.
-        let fetching = pace::Pacer::new(options.fetch_rate.filter(|_| !backend.answers_at_once()));
+        let fetching = pace::Pacer::new(options.rates.fetch.filter(|_| !backend.answers_at_once()));
         Self(Arc::new(Inner { backend, url, options, counters: Counters::default(), fetching, id: OnceLock::new() }))
     }
 

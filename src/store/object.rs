@@ -117,7 +117,7 @@ impl ObjectBackend {
             options: options.clone(),
             memory: Arc::new(Semaphore::new(permits)),
             units,
-            sending: Pacer::new(options.upload_rate),
+            sending: Pacer::new(options.rates.upload),
             bucket: None,
         }
     }

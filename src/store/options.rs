@@ -41,6 +41,15 @@ impl Environment {
     }
 }
 
+/// Limits of what goes to a bucket and comes from it, in bytes a second. Nothing: as fast as it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// Of blobs that are sent; records are never held up.
+    pub upload: Option<u64>,
+    /// Of blobs, and of what an import reads.
+    pub fetch: Option<u64>,
+}
+
 /// How a store is used. `Default` fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
@@ -58,10 +67,8 @@ pub struct StoreOptions {
     pub allow_unsafe_file_system: bool,
     /// Signs every record that is written, and refuses those that are not signed by one of these.
     pub keys: Option<KeyRing>,
-    /// Most bytes a second that are sent to a bucket as blobs; records are never held up. Nothing: as fast as it goes.
-    pub upload_rate: Option<u64>,
-    /// Most bytes a second of blobs and of import sources that are fetched from a bucket. Nothing: as fast as it goes.
-    pub fetch_rate: Option<u64>,
+    /// How fast a bucket is written and read.
+    pub rates: Rates,
     /// Where a bucket's settings and credentials come from.
     pub environment: Environment,
 }
@@ -76,8 +83,7 @@ impl Default for StoreOptions {
             part: 8 << 20,
             allow_unsafe_file_system: false,
             keys: None,
-            upload_rate: None,
-            fetch_rate: None,
+            rates: Rates::default(),
             environment: Environment::default(),
         }
     }

@@ -218,7 +218,7 @@ impl Sources {
     /// With a store's options.
     #[must_use]
     pub fn new(options: StoreOptions) -> Self {
-        Self { fetching: Pacer::new(options.fetch_rate), options, ..Self::default() }
+        Self { fetching: Pacer::new(options.rates.fetch), options, ..Self::default() }
     }
 
     fn bucket(&self, url: &SourceUrl) -> Result<Arc<dyn ObjectStore>> {

@@ -26,16 +26,7 @@ fn blob(bytes: &[u8]) -> BlobName {
 
 /// Bytes that do not repeat, so that a part at a wrong place shows.
 fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    })
-    .flatten()
-    .take(length)
-    .collect()
+    crate::types::noise::noise(1, length)
 }
 
 fn file_of(bytes: &[u8]) -> File {
@@ -337,8 +328,7 @@ fn an_unreachable_store_is_given_up_in_time_and_keeps_its_secrets() {
 #[test]
 fn rates_are_kept_and_every_byte_comes() {
     let options = StoreOptions {
-        upload_rate: Some(4 << 20),
-        fetch_rate: Some(2 << 20),
+        rates: Rates { upload: Some(4 << 20), fetch: Some(2 << 20) },
         single_put: 1 << 20,
         part: 5 << 20,
         ..StoreOptions::default()
@@ -374,7 +364,7 @@ fn rates_are_kept_and_every_byte_comes() {
     assert!(took >= Duration::from_millis(3000), "7 MiB at 2 MiB a second: {took:?}");
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file://{}", dir.path().display());
-    let slow = StoreOptions { upload_rate: Some(1), fetch_rate: Some(1), ..StoreOptions::default() };
+    let slow = StoreOptions { rates: Rates { upload: Some(1), fetch: Some(1) }, ..StoreOptions::default() };
     let store = Store::open(&url, slow).unwrap();
     let took = timed(&|| {
         let name = blob(&small);

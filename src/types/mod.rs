@@ -5,6 +5,8 @@ pub mod extent;
 pub mod key;
 pub mod key_group;
 pub mod name;
+#[cfg(test)]
+pub(crate) mod noise;
 pub mod number;
 pub mod parallel;
 pub mod progress;

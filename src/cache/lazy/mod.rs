@@ -390,7 +390,7 @@ impl LazyFile {
         for upload in self.uploads().iter().rev() {
             let key = Key::blob(&upload.blob);
             for _ in 0..limits::LAZY_TRIES {
-                let _turn = self.cache.inner.behind.turn(first, self.store.options().fetch_rate.is_some());
+                let _turn = self.cache.inner.behind.turn(first, self.store.options().rates.fetch.is_some());
                 let got = self.store.get_range(&key, bytes.clone());
                 let why = match got {
                     Ok(got) => {

@@ -23,6 +23,7 @@ use crate::format::bundle::BundleBuilder;
 use crate::format::{BlobEntry, FileEntry, FilePath, Place, Record, Role};
 use crate::store::memory::Memory;
 use crate::store::{Store, StoreOptions};
+use crate::types::noise::noise as bytes;
 use crate::types::{BlobName, Extent, Key};
 
 fn cache_in(dir: &Path) -> Cache {
@@ -31,18 +32,6 @@ fn cache_in(dir: &Path) -> Cache {
 
 fn temp() -> TempDir {
     tempfile::tempdir().unwrap()
-}
-
-/// Bytes that repeat nowhere near.
-fn bytes(seed: u64, n: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x.to_le_bytes()[3]
-    };
-    (0..n).map(|_| next()).collect()
 }
 
 fn entry_path(cache: &Cache, digest: &Digest) -> PathBuf {

@@ -21,6 +21,7 @@ use crate::format::{
 use crate::lifecycle::Checkpoint;
 use crate::store::memory::Memory;
 use crate::store::{Store, StoreOptions};
+use crate::types::noise::noise;
 use crate::types::{
     CheckpointNumber, Digest, Extent, Key, KeyGroupRange, KeyParts, Name, Prefix, RecordKind, Silent, Uid,
 };
@@ -33,18 +34,6 @@ fn name(text: &str) -> Name {
 
 fn n(number: u64) -> CheckpointNumber {
     CheckpointNumber::new(number).unwrap()
-}
-
-/// Bytes that repeat nowhere near.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x.to_le_bytes()[3]
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 struct Side {

@@ -29,6 +29,7 @@ use crate::lifecycle::{Checkpoint, driver};
 use crate::limits::GROUP;
 use crate::store::memory::Memory;
 use crate::store::{Store, StoreOptions};
+pub(super) use crate::types::noise::noise;
 use crate::types::{BlobName, CheckpointNumber, Digest, Extent, Key, Name, Progress, Uid};
 
 /// Bytes of the table that has a tree and a tail: three groups and some.
@@ -47,18 +48,6 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn n(number: u64) -> CheckpointNumber {
     CheckpointNumber::new(number).unwrap()
-}
-
-/// Bytes that repeat nowhere near.
-pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x.to_le_bytes()[3]
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 /// Phases, plans, and the bytes that a piece of work advanced by.
