@@ -63,21 +63,20 @@ impl Cache {
     /// [`Cache::read_extent`] of a section that the caller verifies by itself: where the disk has no room for the bundle, its bytes alone.
     ///
     /// # Errors
-    /// As [`Cache::read_extent`].
-    pub(super) fn read_section(&self, store: &Store, manifest: &TaskManifest, extent: &Extent) -> Result<Vec<u8>> {
+    /// As [`Cache::read_extent`]; and the store's, where its bytes alone cannot be had either.
+    pub fn read_section(&self, store: &Store, manifest: &TaskManifest, extent: &Extent) -> Result<Vec<u8>> {
         let full = match self.read_extent(store, manifest, extent) {
             Err(e) if e.is_no_space() => e,
             other => return other,
         };
         let blob = usize::try_from(extent.blob).ok().and_then(|i| manifest.blobs.get(i));
         let (Some(blob), Some(end)) = (blob, extent.end()) else { return Err(full) };
-        match store.get_range(&Key::blob(&blob.name), extent.offset..end) {
-            Ok(bytes) => Ok(bytes.into()),
-            Err(e) => {
-                log::warn!("{e}");
-                Err(full)
-            }
-        }
+        let section = store.get_range(&Key::blob(&blob.name), extent.offset..end);
+        section.map(Into::into).map_err(|source| CacheError::Store {
+            file: "a section of a bundle".to_owned(),
+            checkpoint: place(manifest),
+            source: Box::new(source),
+        })
     }
 }
 

@@ -46,8 +46,8 @@ impl Cache {
 }
 
 impl Cache {
-    /// [`Cache::fetch_file`] for somebody who needs it only while it is open: what the disk has no room for is held in memory while
-    /// anybody has it open, up to [`limits::UNKEPT_LEN`] each and [`limits::UNKEPT_TOTAL`] together.
+    /// [`Cache::fetch_file`] for somebody who needs it only while it is open: what the disk has no room for is held in memory at least as
+    /// long as anybody has it open, up to [`limits::UNKEPT_LEN`] each and [`limits::UNKEPT_TOTAL`] together.
     ///
     /// # Errors
     /// As [`Cache::fetch_file`].
@@ -71,7 +71,8 @@ impl Cache {
     }
 }
 
-fn wanted<'a>(manifest: &'a TaskManifest, file: &'a FileEntry) -> Wanted<'a> {
+/// A file of a manifest, to be fetched whole.
+pub(super) fn wanted<'a>(manifest: &'a TaskManifest, file: &'a FileEntry) -> Wanted<'a> {
     Wanted {
         manifest,
         label: file.path.as_str(),

@@ -4,7 +4,7 @@ use std::io;
 
 use super::Cache;
 use super::error::{CacheError, Result};
-use super::fetch::Wanted;
+use super::fetch::wanted;
 use super::{range, tree};
 use crate::format::{FileEntry, TaskManifest};
 use crate::store::Store;
@@ -18,14 +18,7 @@ impl Cache {
     /// As [`Cache::fetch_file`]; when the bytes do not fit into memory.
     pub fn fetch_bytes(&self, store: &Store, manifest: &TaskManifest, file: &FileEntry) -> Result<(Vec<u8>, Vec<u8>)> {
         let inner = &*self.inner;
-        let wanted = Wanted {
-            manifest,
-            label: file.path.as_str(),
-            digest: file.digest,
-            size: file.size,
-            extents: &file.extents,
-            unpack: true,
-        };
+        let wanted = wanted(manifest, file);
         let no_memory = || {
             let why = format!("hold the {} bytes of {} in memory (raise its limit: ulimit -v)", file.size, file.path);
             CacheError::io(self.path(), why, io::ErrorKind::OutOfMemory.into())
@@ -40,18 +33,11 @@ impl Cache {
                 return Err(wanted.damaged(format!("its extents hold more than its {} bytes", file.size)));
             }
             if blob.bundle {
-                match self.read_extent(store, manifest, extent) {
-                    Ok(section) => {
-                        bytes.extend_from_slice(&section);
-                        continue;
-                    }
-                    // No room for the whole bundle: the section alone, which the file's digest vouches for.
-                    Err(e) if e.is_no_space() => {}
-                    Err(e) => return Err(e),
-                }
+                bytes.extend_from_slice(&self.read_section(store, manifest, extent)?);
+                continue;
             }
             let key = Key::blob(&blob.name);
-            let whole = !blob.bundle && extent.offset == 0 && extent.length == blob.length;
+            let whole = extent.offset == 0 && extent.length == blob.length;
             let run = extent.offset..extent.end().unwrap_or(u64::MAX);
             let mut take = |piece: &[u8]| {
                 bytes.extend_from_slice(piece);

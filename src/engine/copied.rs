@@ -1,7 +1,7 @@
 //! A file of a checkpoint in another store: its bytes, which are verified before anybody gets them.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
@@ -134,14 +134,14 @@ impl Verified {
         };
         self.within(offset, length)?;
         let mut hasher = Hasher::new();
-        let mut reader = ReadAt { file, at: offset }.take(length);
         let mut buffer = vec![0; 128 << 10];
-        let mut left = length;
-        while left > 0 {
-            let n = reader.read(&mut buffer).map_err(unreadable)?;
-            let piece = buffer.get(..n).filter(|p| !p.is_empty());
-            hasher.update(piece.ok_or_else(|| unreadable(io::ErrorKind::UnexpectedEof.into()))?);
-            left = left.saturating_sub(n as u64);
+        let (mut at, end) = (offset, offset.saturating_add(length));
+        while at < end {
+            let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let piece = buffer.get_mut(..most).unwrap_or_default();
+            file.read_exact_at(piece, at).map_err(unreadable)?;
+            hasher.update(piece);
+            at = at.saturating_add(piece.len() as u64);
         }
         Ok(hasher.finish())
     }
@@ -154,24 +154,6 @@ impl Verified {
 
 fn outside() -> Error {
     Error::new(Kind::Damage, "a part of a file lies outside of it")
-}
-
-struct ReadAt<'a> {
-    file: &'a File,
-    at: u64,
-}
-
-impl Read for ReadAt<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = loop {
-            match self.file.read_at(buffer, self.at) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
-        self.at = self.at.saturating_add(n as u64);
-        Ok(n)
-    }
 }
 
 /// A file that is a part of another one of the same task manifest.

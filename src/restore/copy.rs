@@ -109,7 +109,7 @@ pub(super) enum Ask<'a> {
     /// A run of a blob: one request.
     Range(&'a BlobEntry, Range<u64>),
     /// A section of a bundle, which was fetched before.
-    Section(&'a BlobEntry, &'a Extent),
+    Section(&'a Extent),
 }
 
 impl Ask<'_> {
@@ -118,7 +118,7 @@ impl Ask<'_> {
         match self {
             Self::Whole(blob) => Some(blob.length),
             Self::Range(_, range) => Some(range.end.saturating_sub(range.start)),
-            Self::Section(..) => None,
+            Self::Section(_) => None,
         }
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn asks<'a>(manifest: &'a TaskManifest, file: &'a FileEntry) -> Resul
         let blob =
             blob.ok_or_else(|| Error::new(Kind::Damage, format!("{}: there is no blob {}", file.path, extent.blob)))?;
         if blob.bundle {
-            asks.push(Ask::Section(blob, extent));
+            asks.push(Ask::Section(extent));
         } else if extent.offset == 0 && extent.length == blob.length {
             asks.push(Ask::Whole(blob));
         } else {
@@ -195,15 +195,9 @@ pub(super) fn write_verified(
                 out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
                 at += bytes.len() as u64;
             }
-            Ask::Section(blob, extent) => {
-                let bytes = match session.cache.read_extent(&session.store, manifest, extent) {
-                    // No room for the whole bundle: the section alone, which the file's digest vouches for.
-                    Err(e) if e.is_no_space() => {
-                        let range = extent.offset..extent.offset.saturating_add(extent.length);
-                        session.store.get_range(&Key::blob(&blob.name), range)?.to_vec()
-                    }
-                    other => other?,
-                };
+            Ask::Section(extent) => {
+                // The file's digest vouches for it.
+                let bytes = session.cache.read_section(&session.store, manifest, extent)?;
                 hasher.update(&bytes);
                 out.write_all_at(&bytes, at).map_err(|e| disk(path, e))?;
                 at += bytes.len() as u64;
