@@ -81,6 +81,7 @@ impl Store<'_> {
             opened_ms: n,
             completed_ms: n,
             labels: Labels::default(),
+            phases: Default::default(),
             subtasks,
         };
         let outcome = Outcome { place: place(Role::Outcome), verdict: Verdict::Completed(manifest) };

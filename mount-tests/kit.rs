@@ -201,6 +201,7 @@ impl Bed {
                 opened_ms: now,
                 completed_ms: now,
                 labels: Labels::default(),
+                phases: Default::default(),
             }),
         };
         let object = Bytes::from(encode(&outcome).unwrap());

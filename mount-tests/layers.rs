@@ -396,6 +396,21 @@ fn every_dependency_has_a_home() {
     }
 }
 
+/// A target of fuzzing takes in the command line's source; it is built so seldom that a crate that it lacks would not be noticed.
+#[test]
+fn fuzzing_has_the_crates_of_the_command_line() {
+    let of = |manifest: &str| dependencies(&std::fs::read_to_string(root().join(manifest)).unwrap());
+    let (ours, fuzzing) = (of("Cargo.toml"), of("fuzz/Cargo.toml"));
+    // The demo needs RocksDB, which fuzzing does without.
+    let line: Vec<Source> = sources().into_iter().filter(|s| s.path.starts_with("cli/")).collect();
+    let line: Vec<Source> = line.into_iter().filter(|s| !s.path.starts_with("cli/demo")).collect();
+    let used = |krate: &String| line.iter().any(|s| s.text.contains(&format!("{krate}::")));
+    let used: Vec<&String> = ours.iter().filter(|krate| used(krate)).collect();
+    assert!(used.len() >= 5, "{used:?}");
+    let lacking: Vec<_> = used.into_iter().filter(|krate| !fuzzing.contains(krate)).collect();
+    assert!(lacking.is_empty(), "fuzz/Cargo.toml lacks {lacking:?}");
+}
+
 fn check(path: &str, text: &str) -> Vec<String> {
     violations(&[Source { path: path.to_owned(), text: format!("//! Test.\n{text}") }])
 }

@@ -151,6 +151,21 @@ fn the_pages_show_what_the_program_says() {
     assert_eq!(sizes(&job), wanted);
     assert_eq!(sizes(&jobs), wanted[..2]);
     assert!(job.contains("<svg") && !job.contains("chk-2 "), "{job}");
+    // Each phase of each checkpoint, and what they leave of its time.
+    for c in listed {
+        let phases = c["phases"].as_object().unwrap();
+        assert!(phases.contains_key("upload_ms"), "{c}");
+        let order = ["scan_ms", "open_ms", "upload_ms", "bundle_ms"];
+        let of = |name: &str| phases.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let all = c["took_ms"].as_u64().unwrap();
+        let within: u64 = order[1..].iter().map(|name| of(name)).sum();
+        let told = order.iter().map(|name| (name.trim_end_matches("_ms"), of(name)));
+        let told = told.chain([("rest", all.saturating_sub(within))]).filter(|(_, ms)| *ms > 0);
+        let told: Vec<String> = told.map(|(name, ms)| format!("{name} {ms} ms")).collect();
+        let colon = if told.is_empty() { "" } else { ": " };
+        let says = format!("<title>{}: {all} ms{colon}{}</title>", c["checkpoint"].as_str().unwrap(), told.join(", "));
+        assert!(job.contains(&says), "{says} in {job}");
+    }
     let du = json(&desk, &["--json", "du"]);
     let usage = du["checkpoints"].as_array().unwrap();
     let logical: u64 = usage.iter().map(|c| c["logical_bytes"].as_u64().unwrap()).sum();
@@ -194,7 +209,8 @@ fn two_hundred_checkpoints_are_shown_whole() {
     for path in ["/", "/job/app", "/job/app/chk-200", "/store", "/mount"] {
         assert!(served.page(path).len() < 1 << 20, "{path}");
     }
-    assert_eq!(served.page("/job/app").matches("<rect ").count(), 400);
+    let job = served.page("/job/app");
+    assert_eq!((job.matches("<title>chk-").count(), job.matches("<rect class=\"sent\"").count()), (400, 200));
 }
 
 #[test]

@@ -61,6 +61,12 @@ pub const BASES: usize = 64;
 /// Most operators that an intent expects.
 pub const OPERATORS: usize = 4096;
 
+/// Most phases that a checkpoint manifest tells of: those that there are, and room for later ones.
+pub const PHASES: usize = 32;
+
+/// Longest name of one in bytes.
+pub const PHASE_NAME_LEN: usize = 32;
+
 /// Most labels of a checkpoint: they are read with every listing of its job.
 pub const LABELS: usize = 16;
 

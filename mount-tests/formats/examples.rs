@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ckptfs::cache::tree::hash_and_tree;
 use ckptfs::format::bundle::BundleBuilder;
+use ckptfs::format::phases::Longest;
 use ckptfs::format::records::{
     EpochRecord, ExpiredRecord, FloorRecord, HeadRecord, HiddenRecord, PinHolder, PinRecord, StoreRecord,
 };
@@ -171,6 +172,16 @@ pub fn labels() -> Labels {
     Labels::new([("release", "1.4"), ("team/owner", "Ünal = on call")].map(of)).unwrap()
 }
 
+/// What one subtask tells.
+pub fn phases() -> Longest {
+    let mut longest = Longest::default();
+    let (_, mut task) = task();
+    let told = [("open_ms", "20"), ("upload_ms", "30"), ("bundle_ms", "5")];
+    task.properties.extend(told.map(|(name, ms)| (name.to_owned(), ms.to_owned())));
+    longest.add(&task);
+    longest
+}
+
 pub fn intent() -> (Key, Intent) {
     let record = Intent {
         place: place(Role::Intent, 42, CHK_42),
@@ -216,6 +227,7 @@ pub fn completed() -> (Key, Outcome) {
         opened_ms: NOON,
         completed_ms: NOON + 1_250,
         labels: Labels::default(),
+        phases: Default::default(),
     };
     let place = place(Role::Outcome, 42, CHK_42);
     (Key::outcome(&job(), number(42)), Outcome { place, verdict: Verdict::Completed(manifest) })

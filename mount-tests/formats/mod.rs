@@ -81,6 +81,10 @@ fn outcomes() {
     let Verdict::Completed(manifest) = &mut labelled.verdict else { panic!("it is completed") };
     manifest.labels = examples::labels();
     holds("outcome-1-labels.json", &(key, labelled));
+    let (key, mut timed) = examples::completed();
+    let Verdict::Completed(manifest) = &mut timed.verdict else { panic!("it is completed") };
+    manifest.phases = examples::phases();
+    holds("outcome-1-phases.json", &(key, timed));
 }
 
 #[test]
@@ -225,7 +229,7 @@ fn the_document_shows_every_fixture() {
             shown += 1;
         }
     }
-    assert_eq!(shown, 18);
+    assert_eq!(shown, 19);
 }
 
 #[test]

@@ -47,11 +47,13 @@ fn checkpoint_json(c: &Checkpoint) -> Value {
         "uid": c.uid,
         "kind": kind(c),
         "completed_ms": c.manifest.completed_ms,
+        "took_ms": c.manifest.completed_ms.saturating_sub(c.manifest.opened_ms),
         "subtasks": c.manifest.subtasks.len(),
         "files": c.manifest.files,
         "logical_bytes": c.manifest.logical_bytes,
         "new_bytes": c.manifest.new_bytes,
         "labels": c.manifest.labels,
+        "phases": c.manifest.phases,
     })
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::header::Record;
 use super::intent::{BaseRef, CheckpointKind};
 use super::labels::Labels;
+use super::phases::Longest;
 use super::place::{Place, Role};
 use crate::limits;
 use crate::types::{Digest, Epoch, Name, Uid};
@@ -57,6 +58,9 @@ pub struct CheckpointManifest {
     /// The labels of its intent.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// How long its subtasks took. Told to people; nothing is decided by it.
+    #[serde(default, skip_serializing_if = "Longest::is_empty")]
+    pub phases: Longest,
 }
 
 /// A subtask's line in the checkpoint manifest.
@@ -109,6 +113,7 @@ impl CheckpointManifest {
             return Err(format!("{} bases, at most {} may be", self.bases.len(), limits::BASES));
         }
         self.labels.check()?;
+        self.phases.check()?;
         let (mut logical, mut new, mut files) = (0u64, 0u64, 0u64);
         let mut last: Option<(&Name, u32)> = None;
         for s in &self.subtasks {

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{CheckpointManifest, TaskManifest};
+use crate::limits;
 
 /// Looking at the directory, before the checkpoint is open.
 pub const SCAN: &str = "scan_ms";
@@ -19,10 +22,53 @@ const PUBLISH: &str = "publish_ms";
 /// Of an operator of a job: from the trigger to its barrier, from the first barrier to the last, the sync phase, the async phase.
 pub const JOB: [&str; 4] = ["start_delay_ms", "alignment_ms", "sync_ms", "async_ms"];
 
-const STORED: [&str; 8] = {
+/// All that are stored, in the order that they come in.
+pub const STORED: [&str; 8] = {
     let [delay, alignment, sync, later] = JOB;
     [delay, alignment, sync, later, SCAN, OPEN, UPLOAD, BUNDLE]
 };
+
+/// The longest that any subtask of a checkpoint took for each phase, in milliseconds: what its checkpoint manifest tells, so that a listing
+/// needs no task manifests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Longest(BTreeMap<String, u64>);
+
+impl Longest {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes in what a subtask tells.
+    pub fn add(&mut self, task: &TaskManifest) {
+        for (name, ms) in stored(task) {
+            let longest = self.0.entry(name.to_owned()).or_default();
+            *longest = ms.max(*longest);
+        }
+    }
+
+    /// Phases in the order that they come in. Those of a later version are passed over.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        STORED.iter().filter_map(|name| Some((*name, *self.0.get(*name)?)))
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.0.len() > limits::PHASES {
+            return Err(format!("{} phases, at most {} may be", self.0.len(), limits::PHASES));
+        }
+        match self.0.keys().find(|name| name.len() > limits::PHASE_NAME_LEN) {
+            Some(name) => Err(format!("the name of a phase has {} bytes", name.len())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A subtask's phases in the order that they come in. What is no number is left out.
+fn stored(task: &TaskManifest) -> impl Iterator<Item = (&'static str, u64)> {
+    STORED.iter().filter_map(|name| Some((*name, task.properties.get(*name)?.parse().ok()?)))
+}
 
 /// Whether a property is one of them.
 #[must_use]
@@ -30,11 +76,10 @@ pub fn is_phase(property: &str) -> bool {
     STORED.contains(&property)
 }
 
-/// Phases in the order that they come in, with their milliseconds. What is no number is left out.
+/// A subtask's phases in the order that they come in, with their milliseconds; of a lone one also the rest of the checkpoint's time.
 #[must_use]
 pub fn of(checkpoint: &CheckpointManifest, task: &TaskManifest) -> Vec<(&'static str, u64)> {
-    let stored = |name: &&'static str| Some((*name, task.properties.get(*name)?.parse().ok()?));
-    let mut phases: Vec<(&'static str, u64)> = STORED.iter().filter_map(stored).collect();
+    let mut phases: Vec<(&'static str, u64)> = stored(task).collect();
     if checkpoint.subtasks.len() == 1 && phases.iter().any(|(name, _)| *name == OPEN) {
         let known = phases.iter().filter(|(name, _)| *name != SCAN).fold(0u64, |sum, (_, ms)| sum.saturating_add(*ms));
         let all = checkpoint.completed_ms.saturating_sub(checkpoint.opened_ms);
@@ -115,6 +160,20 @@ mod tests {
         let hostile = hostile.map(|(k, v)| (k.to_owned(), v.to_owned())).into_iter().collect();
         assert_eq!(of(&checkpoint(1), &task(hostile)), [(OPEN, u64::MAX), ("publish_ms", 0)]);
         assert!(of(&checkpoint(1), &task(BTreeMap::new())).is_empty());
+    }
+
+    #[test]
+    fn the_longest_of_each_phase_is_kept() {
+        let ms = Duration::from_millis;
+        let mut longest = Longest::default();
+        assert!(longest.is_empty());
+        for (upload, bundle) in [(30, 5), (10, 50), (20, 1)] {
+            longest.add(&task(properties([(BUNDLE, ms(bundle)), (UPLOAD, ms(upload))])));
+        }
+        longest.add(&task([(SCAN.to_owned(), "<b>".to_owned())].into()));
+        assert_eq!(longest.iter().collect::<Vec<_>>(), [(UPLOAD, 30), (BUNDLE, 50)]);
+        let later: Longest = serde_json::from_value(json!({"later_ms": 7, "open_ms": 1})).unwrap();
+        assert_eq!((later.iter().collect::<Vec<_>>(), later.check()), (vec![(OPEN, 1)], Ok(())));
     }
 
     #[test]

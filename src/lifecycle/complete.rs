@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::error::LifecycleError;
 use super::machine::{Machine, Reply, Request, Step, created, got, headed, listed, read, tri, writable, write};
+use crate::format::phases::Longest;
 use crate::format::{CheckpointManifest, Intent, Outcome, Place, Role, SubtaskEntry, TaskManifest, Verdict};
 use crate::limits;
 use crate::store::Created;
@@ -49,6 +50,7 @@ pub struct Complete {
     phase: Phase,
     intent: Option<Intent>,
     tasks: Vec<SubtaskEntry>,
+    phases: Longest,
     needed: BTreeMap<BlobName, u64>,
     vouched: BTreeMap<BlobName, u64>,
     aborted_bases: BTreeSet<Uid>,
@@ -69,6 +71,7 @@ impl Complete {
             phase: Phase::Begin,
             intent: None,
             tasks: Vec::new(),
+            phases: Longest::default(),
             needed: BTreeMap::new(),
             vouched: BTreeMap::new(),
             aborted_bases: BTreeSet::new(),
@@ -152,6 +155,7 @@ impl Complete {
                     return self.dangling(format!("blob {} is said to have two lengths", blob.name));
                 }
             }
+            self.phases.add(&manifest);
             self.tasks.push(SubtaskEntry {
                 operator,
                 display_name: manifest.display_name,
@@ -279,6 +283,7 @@ impl Complete {
             completed_ms: self.completed_ms,
             labels: intent.labels.clone(),
             subtasks: self.tasks.clone(),
+            phases: self.phases.clone(),
         };
         let uid = intent.place.uid;
         let place = Place::new(Role::Outcome, &self.job, self.number.get(), uid);

@@ -69,6 +69,7 @@ mod tests {
                 opened_ms: 0,
                 completed_ms: *completed_ms,
                 labels: Labels::default(),
+                phases: Default::default(),
             };
             let (job, uid, manifest) = (job.clone(), Uid::from_bytes([2; 16]), Arc::new(manifest));
             (number, Checkpoint { job, number, uid, manifest, hidden: *hidden, expired: false, pinned: false })

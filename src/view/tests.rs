@@ -157,6 +157,7 @@ fn publish(fake: &Fake, job: &str, n: u64, files: &[(&str, &[u8])]) -> Checkpoin
         opened_ms: 1_000_000 + n,
         completed_ms: 1_000_000 + n * 1000,
         labels: Labels::default(),
+        phases: Default::default(),
     };
     fake.0.tasks.lock().unwrap().insert(digest, Arc::new(manifest));
     let mut jobs = fake.0.jobs.lock().unwrap();

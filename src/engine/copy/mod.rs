@@ -221,7 +221,6 @@ impl Copying<'_> {
 
     /// The error that is told. An original that expired meanwhile is no damage, and its number is given up here: nobody would go on with it.
     fn given_up(&self, checkpoint: &Checkpoint, to: &Name, e: Error) -> Error {
-        let e = self.goes_on().err().unwrap_or(e);
         let Checkpoint { job, number, .. } = checkpoint;
         let gone = matches!(e.kind(), Kind::NotFound | Kind::Damage)
             && matches!(self.from.store.head(&Key::expired(job, *number)), Ok(Some(_)));

@@ -96,6 +96,11 @@ fn outcomes_are_bounded() {
     at_most(&of, limits::LABEL_VALUE_LEN, "its value has", |r, n| {
         set(r, &|m, _| m.labels = record(json!({ "k": text(n) })));
     });
+    let timed = |n| Value::Object((0..n).map(|i| (format!("p{i}_ms"), json!(i))).collect());
+    at_most(&of, limits::PHASES, "phases, at most", |r, n| set(r, &|m, _| m.phases = record(timed(n))));
+    at_most(&of, limits::PHASE_NAME_LEN, "the name of a phase has", |r, n| {
+        set(r, &|m, _| m.phases = record(json!({ text(n): 1 })));
+    });
     at_most(&of, limits::DISPLAY_NAME_LEN, "out of bounds", |r, n| set(r, &|_, s| s.display_name = text(n)));
     at_most(&of, limits::PARALLELISM as usize - 1, "out of bounds", |r, n| {
         set(r, &|_, s| s.subtask = u32::try_from(n).unwrap());

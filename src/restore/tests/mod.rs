@@ -198,6 +198,7 @@ impl World {
             opened_ms: 0,
             completed_ms: 0,
             labels: Labels::default(),
+            phases: Default::default(),
         };
         self.put(&Outcome { place, verdict: Verdict::Completed(manifest) });
     }

@@ -5,12 +5,27 @@ use maud::{Markup, html};
 /// One checkpoint in a chart.
 pub(super) struct Point {
     pub(super) name: String,
-    /// The bar's height.
-    pub(super) bar: f64,
+    /// The bar's parts from below, each with its class.
+    pub(super) bar: Vec<(&'static str, f64)>,
     /// The line's height, where there is a line.
     pub(super) line: Option<f64>,
     /// What is said of it when it is pointed at.
     pub(super) says: String,
+}
+
+impl Point {
+    fn height(&self) -> f64 {
+        self.bar.iter().map(|(_, part)| part).sum()
+    }
+
+    /// The parts with where each ends above.
+    fn stacked(&self) -> impl Iterator<Item = (&'static str, f64, f64)> {
+        let mut top = 0.0;
+        self.bar.iter().map(move |(class, part)| {
+            top += part;
+            (*class, *part, top)
+        })
+    }
 }
 
 const WIDTH: f64 = 900.0;
@@ -20,7 +35,7 @@ const MARGIN: f64 = 18.0;
 
 /// A chart with a title that says what the bars and the line are. Its scale begins at 0; `top` says its upper end in words.
 pub(super) fn chart(title: &str, points: &[Point], top: impl Fn(f64) -> String) -> Markup {
-    let highest = points.iter().flat_map(|p| [p.bar, p.line.unwrap_or(0.0)]).fold(0.0, f64::max);
+    let highest = points.iter().flat_map(|p| [p.height(), p.line.unwrap_or(0.0)]).fold(0.0, f64::max);
     let scale = if highest > 0.0 { HEIGHT / highest } else { 0.0 };
     let step = WIDTH / points.len().max(1) as f64;
     let y = |value: f64| MARGIN + HEIGHT - value * scale;
@@ -34,9 +49,12 @@ pub(super) fn chart(title: &str, points: &[Point], top: impl Fn(f64) -> String) 
             line.rule x1="0" y1=(MARGIN) x2=(WIDTH) y2=(MARGIN) {}
             text x="0" y="12" { (top(highest)) }
             @for (i, p) in points.iter().enumerate() {
-                rect.sent x=(format!("{:.1}", middle(i) - step * 0.4)) y=(format!("{:.1}", y(p.bar)))
-                    width=(format!("{:.1}", step * 0.8)) height=(format!("{:.1}", p.bar * scale)) {
+                g {
                     title { (p.says) }
+                    @for (class, part, top) in p.stacked() {
+                        rect class=(class) x=(format!("{:.1}", middle(i) - step * 0.4)) y=(format!("{:.1}", y(top)))
+                            width=(format!("{:.1}", step * 0.8)) height=(format!("{:.1}", part * scale)) {}
+                    }
                 }
             }
             @if !line.is_empty() {

@@ -1,5 +1,6 @@
 //! `/job/JOB`: a job's checkpoints over time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use maud::{Markup, html};
@@ -7,7 +8,7 @@ use maud::{Markup, html};
 use super::chart::{Point, chart};
 use super::{Page, ago, checkpoint_link, freshness, plain, size, took};
 use crate::error::{Error, Kind};
-use crate::format::CheckpointKind;
+use crate::format::{CheckpointKind, phases};
 use crate::lifecycle::Checkpoint;
 use crate::status::Status;
 use crate::status::known::Job;
@@ -46,7 +47,7 @@ pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
         .rev()
         .map(|c| Point {
             name: c.number.to_string(),
-            bar: c.manifest.new_bytes as f64,
+            bar: vec![("sent", c.manifest.new_bytes as f64)],
             line: Some(c.manifest.logical_bytes as f64),
             says: format!(
                 "{}: holds {}, sent {}",
@@ -61,11 +62,12 @@ pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
         .rev()
         .map(|c| Point {
             name: c.number.to_string(),
-            bar: duration(c).as_secs_f64(),
+            bar: phases_of(c).into_iter().map(|(_, class, ms)| (class, ms as f64)).collect(),
             line: None,
-            says: format!("{}: {}", c.number, took(duration(c))),
+            says: said(c),
         })
         .collect();
+    let there: BTreeSet<&str> = newest.iter().flat_map(|c| phases_of(c)).map(|(_, class, _)| class).collect();
     let content = html! {
         (freshness(&known))
         @if newest.is_empty() {
@@ -75,12 +77,53 @@ pub(super) fn page(status: &Status, name: &Name) -> Result<Page, Error> {
             p { span.key-held { "Line" } ": what a checkpoint holds. " span.key-sent { "Bars" } ": what was sent for it." }
             (chart("What checkpoints hold and what was sent for each", &bytes, |_| Size(most).to_string()))
             h2 { "Time from begin to end" }
-            (chart("How long each checkpoint took", &times, |top| took(Duration::from_secs_f64(top))))
+            p {
+                @for (name, class) in coloured().filter(|(_, class)| there.contains(class)) {
+                    svg.swatch viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" {} }
+                    " " (phases::words(name)) " "
+                }
+                "(of each phase its slowest subtask)"
+            }
+            (chart("How long each checkpoint took, by phase", &times, |top| took(Duration::from_secs_f64(top / 1000.0))))
         }
         (failures(job))
         @if !newest.is_empty() { (table(job, &newest)) }
     };
     Ok(Page { here: "", title: format!("Job {name}"), content })
+}
+
+/// What the phases that are known leave of a checkpoint's time.
+const REST: &str = "rest";
+
+/// Phases with the classes of their colours, in the order that they come in.
+fn coloured() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let classes = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"];
+    phases::STORED.into_iter().chain([REST]).zip(classes)
+}
+
+/// How long a checkpoint's phases took: name, class, milliseconds. Those of 0 are left out.
+fn phases_of(c: &Checkpoint) -> Vec<(&'static str, &'static str, u64)> {
+    let known: Vec<(&str, u64)> = c.manifest.phases.iter().collect();
+    // Looking at the directory comes before the checkpoint begins.
+    let within =
+        known.iter().filter(|(name, _)| *name != phases::SCAN).fold(0u64, |sum, (_, ms)| sum.saturating_add(*ms));
+    let all = u64::try_from(duration(c).as_millis()).unwrap_or(u64::MAX);
+    let of = |wanted: &str| match wanted {
+        REST => all.saturating_sub(within),
+        _ => known.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, ms)| *ms),
+    };
+    coloured().map(|(name, class)| (name, class, of(name))).filter(|(_, _, ms)| *ms > 0).collect()
+}
+
+/// A checkpoint's time in words.
+fn said(c: &Checkpoint) -> String {
+    let phases = phases_of(c);
+    let parts: Vec<String> = phases
+        .iter()
+        .map(|(name, _, ms)| format!("{} {}", phases::words(name), took(Duration::from_millis(*ms))))
+        .collect();
+    let colon = if parts.is_empty() { "" } else { ": " };
+    format!("{}: {}{colon}{}", c.number, took(duration(c)), parts.join(", "))
 }
 
 /// What was given up, what is under way, what cannot be read.
