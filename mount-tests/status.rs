@@ -210,7 +210,7 @@ fn two_hundred_checkpoints_are_shown_whole() {
         assert!(served.page(path).len() < 1 << 20, "{path}");
     }
     let job = served.page("/job/app");
-    assert_eq!((job.matches("<title>chk-").count(), job.matches("<rect class=\"sent\"").count()), (400, 200));
+    assert_eq!((job.matches("<title>chk-").count(), job.matches("<rect class=\"over\"").count()), (400, 400));
 }
 
 #[test]
